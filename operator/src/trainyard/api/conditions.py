@@ -1,0 +1,93 @@
+"""Phases, condition types and reasons: the one vocabulary of conditions, events and metric labels."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where a job stands, in one word. Derived from what is there; nothing is decided by it."""
+
+    PENDING = "Pending"
+    """Waits for nodes, for its turn, or for something the cluster lacks; `status.pending` says for what."""
+    STARTING = "Starting"
+    """Holds its nodes; not every member has reported from a running trainer yet."""
+    RUNNING = "Running"
+    YIELDING = "Yielding"
+    """Was asked to save and leave, and still holds nodes."""
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def ended(self) -> bool:
+        """No attempt follows."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class ConditionType(StrEnum):
+    """The conditions of a TrainingJob; each says True, False or Unknown."""
+
+    ACCEPTED = "Accepted"
+    """The specification makes sense and the API server takes the pods made from it."""
+    PLACED = "Placed"
+    """Nodes are reserved or held."""
+    RUNNING = "Running"
+    """All members run and report."""
+    CONTROLLED = "Controlled"
+    """The operator reaches the launchers. False: signals alone are left, so a yield costs the grace period."""
+    SUSPENDED = "Suspended"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+class Reason(StrEnum):
+    """Why. CamelCase as Kubernetes wants it; used in conditions, events, `status.pending` and metric labels alike."""
+
+    # Accepted
+    VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
+    TEMPLATE_REFUSED = "TemplateRefused"
+    VOLUME_NOT_FOUND = "VolumeNotFound"
+    PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    CHECKING = "Checking"
+    # waiting
+    INSUFFICIENT_NODES = "InsufficientNodes"
+    NO_DOMAIN_FITS = "NoDomainFits"
+    BEHIND_OTHERS = "BehindOthers"
+    WAITING_FOR_VICTIMS = "WaitingForVictims"
+    API_REFUSES = "ApiRefuses"
+    BACKING_OFF = "BackingOff"
+    NAMESPACE_TERMINATING = "NamespaceTerminating"
+    # going
+    RESERVED = "Reserved"
+    GANG_STARTED = "GangStarted"
+    ALL_RUNNING = "AllRunning"
+    MEMBERS_STARTING = "MembersStarting"
+    LAUNCHER_UNREACHABLE = "LauncherUnreachable"
+    LAUNCHERS_ANSWER = "LaunchersAnswer"
+    OPERATOR_UNREACHABLE = "OperatorUnreachable"
+    # leaving before the end
+    PREEMPTED = "Preempted"
+    SUSPENDED_BY_USER = "SuspendedByUser"
+    RESUMED_BY_USER = "ResumedByUser"
+    DISRUPTED = "Disrupted"
+    DELETED_BY_USER = "DeletedByUser"
+    YIELDED = "Yielded"
+    # faults of an attempt
+    MEMBER_FAILED = "MemberFailed"
+    MEMBER_LOST = "MemberLost"
+    NODE_LOST = "NodeLost"
+    LAUNCHER_SILENT = "LauncherSilent"
+    HANG = "Hang"
+    PREFLIGHT_FAILED = "PreflightFailed"
+    START_TIMEOUT = "StartTimeout"
+    NODE_TAKEN = "NodeTaken"
+    UNASKED_YIELD = "UnaskedYield"
+    RANK_MISMATCH = "RankMismatch"
+    YIELD_TIMEOUT = "YieldTimeout"
+    # ends
+    COMPLETED = "Completed"
+    INVALID_CONFIGURATION = "InvalidConfiguration"
+    FAILURE_BUDGET_SPENT = "FailureBudgetSpent"
+    MAX_RUNTIME = "MaxRuntime"

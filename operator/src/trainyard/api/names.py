@@ -1,0 +1,84 @@
+"""Every name that Trainyard writes into a cluster, once.
+
+Labels select, annotations explain; both live under the API group, so that a reader of any object sees whose it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GROUP: Final = "trainyard.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND_JOB: Final = "TrainingJob"
+KIND_FABRIC: Final = "Fabric"
+JOBS: Final = "trainingjobs"
+FABRICS: Final = "fabrics"
+
+FIELD_MANAGER: Final = "trainyard"
+
+# On pods and on all that a job makes.
+LABEL_JOB: Final = f"{GROUP}/job"
+LABEL_JOB_UID: Final = f"{GROUP}/job-uid"
+LABEL_ATTEMPT: Final = f"{GROUP}/attempt"
+LABEL_MEMBER: Final = f"{GROUP}/member"
+LABEL_RANK: Final = f"{GROUP}/node-rank"
+
+# The node that the plan gives a member: kept beside the affinity that enforces it, so that it can be read back.
+ANNOTATION_NODE: Final = f"{GROUP}/node"
+# Digest of the plan that a pod was made from.
+ANNOTATION_PLAN: Final = f"{GROUP}/plan-digest"
+
+FINALIZER_POD: Final = f"{GROUP}/last-words"
+FINALIZER_JOB: Final = f"{GROUP}/teardown"
+
+TRAINER_CONTAINER: Final = "trainer"
+LAUNCHER_PORT: Final = 9400
+LAUNCHER_PORT_NAME: Final = "trainyard"
+RENDEZVOUS_PORT: Final = 29500
+
+PLAN_FOLDER: Final = "/etc/trainyard/plan"
+PLAN_KEY: Final = "plan.json"
+CONTROL_FOLDER: Final = "/etc/trainyard/control"
+CONTROL_KEY: Final = "key"
+
+MAX_JOB_NAME: Final = 40
+
+RESERVED_ENV: Final = frozenset(
+    {
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "GROUP_WORLD_SIZE",
+        "NODE_RANK",
+        "ROLE_RANK",
+        "ROLE_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    }
+)
+"""Identity in the gang: the plan's alone, since a second opinion about a rank breaks the rendezvous."""
+
+RESERVED_ENV_PREFIXES: Final = ("TRAINYARD_", "PET_", "TORCHELASTIC_")
+
+
+def service_name(job: str) -> str:
+    """The headless Service under which the members find each other."""
+    return job
+
+
+def plan_name(job: str, attempt: int) -> str:
+    """The ConfigMap that holds an attempt's plan.json."""
+    return f"{job}-plan-{attempt}"
+
+
+def control_name(job: str) -> str:
+    """The Secret that holds the job's control key."""
+    return f"{job}-control"
+
+
+def is_reserved_env(name: str) -> bool:
+    """Whether only the plan may say this variable's value."""
+    return name in RESERVED_ENV or name.startswith(RESERVED_ENV_PREFIXES)

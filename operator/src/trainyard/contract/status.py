@@ -1,0 +1,131 @@
+"""What a launcher answers to GET /v1/status, and what it leaves behind as last words.
+
+Last words go to the container's termination message, which the kubelet cuts at 4,096 bytes: they are kept under 3,500, long
+texts cut first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainyard.contract.codec import dumps, loads
+from trainyard.contract.plan import Mark
+
+LAST_WORDS_BYTES = 3500
+
+
+class WorkerPhase(StrEnum):
+    """What the workers of a pod are at; the slowest of them speaks for the pod."""
+
+    STARTING = "starting"
+    LOADING = "loading"
+    TRAINING = "training"
+    SAVING = "saving"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A checkpoint that exists: its record was written after all ranks agreed and everything was synced.
+
+    time: seconds since the epoch. seconds: from the decision to save until durable.
+    """
+
+    attempt: int
+    step: int
+    path: str
+    bytes: int = 0
+    seconds: float = 0.0
+    time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """The first thing that went wrong in a pod. rank: of the worker, -1 for the launcher itself; time: since the epoch."""
+
+    rank: int
+    time: float
+    message: str
+    exit_code: int | None = None
+    signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A launcher's answer.
+
+    pod_uid, attempt, plan_digest, node_rank: who speaks, and by which plan; the operator checks them against its own.
+    step: the last step that all local workers finished (0: none). loss, tokens_per_second: of the most recent report.
+    notice: when the launcher was first asked to stop, in seconds since the epoch, and why.
+    commit: the newest checkpoint known to be durable. resumed: the commit that this attempt started from.
+    durable_seconds: estimate of how long a save would take from now until durable; None while unknown.
+    """
+
+    pod_uid: str
+    attempt: int
+    plan_digest: str
+    node_rank: int
+    phase: str
+    step: int = 0
+    loss: float | None = None
+    tokens_per_second: float | None = None
+    step_seconds: float | None = None
+    first_step_time: float | None = None
+    notice_time: float | None = None
+    notice_reason: str | None = None
+    commit: Commit | None = None
+    resumed: Mark | None = None
+    durable_seconds: float | None = None
+    fault: Fault | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """What a pod says of its end, in the termination message of its trainer container.
+
+    exit: the launcher's exit code. step: last finished step. commit: newest durable checkpoint. fault: first local failure.
+    cause: one sentence. worker_exits: the workers' own exit codes (negative: signal), by local rank.
+    """
+
+    attempt: int
+    node_rank: int
+    exit: int
+    cause: str
+    step: int = 0
+    commit: Commit | None = None
+    resumed: Mark | None = None
+    fault: Fault | None = None
+    notice_time: float | None = None
+    first_step_time: float | None = None
+    worker_exits: tuple[int, ...] = ()
+
+
+def encode_status(status: Status) -> str:
+    """The body of the answer to GET /v1/status."""
+    return dumps(status)
+
+
+def decode_status(text: str | bytes) -> Status:
+    """Read an answer; ContractError names the field that is wrong."""
+    return loads(Status, text)
+
+
+def encode_last_words(words: LastWords) -> str:
+    """At most LAST_WORDS_BYTES bytes of JSON: first the fault's message is cut, then the cause, never the facts."""
+    text = dumps(words)
+    for room in (1200, 400, 100, 0):
+        if len(text.encode()) <= LAST_WORDS_BYTES:
+            break
+        fault = words.fault and dataclasses.replace(words.fault, message=words.fault.message[:room])
+        exits = words.worker_exits[:64]
+        text = dumps(dataclasses.replace(words, fault=fault, cause=words.cause[: max(room, 100)], worker_exits=exits))
+    return text
+
+
+def decode_last_words(text: str | bytes) -> LastWords:
+    """Read a termination message; ContractError where it is not ours (a user's own text, or cut)."""
+    return loads(LastWords, text)
