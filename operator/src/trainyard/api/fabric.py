@@ -1,0 +1,75 @@
+"""Fabric: what kind of network a group of nodes has, and what its pods need for it.
+
+Cluster-scoped, and written by administrators alone: its pod additions can mount what the user of a job may not.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from trainyard.api import names
+from trainyard.api.model import ApiModel, Label, ObjectMeta
+from trainyard.api.training_job import Variable
+
+_BY_NAME: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
+
+
+class FabricKind(StrEnum):
+    """What the collectives run over."""
+
+    GENERIC = "generic"
+    """Nothing is assumed; only the fabric's own settings are written."""
+    TCP = "tcp"
+    """Sockets: the libraries are told to look for nothing else."""
+
+
+class Level(ApiModel):
+    """A tier of the network."""
+
+    name: Label
+    """Name of the tier, such as spine or leaf, as placement.within.level says it."""
+    node_label: Annotated[str, Field(min_length=1, max_length=317)]
+    """Label of the nodes whose value names the domain of this tier that a node is in."""
+    bandwidth_gbps: Annotated[float, Field(gt=0)] | None = None
+    """What leaves one domain of this tier, in Gbit/s per direction. Left out: unknown."""
+
+
+class PodAdditions(ApiModel):
+    """What every pod on this fabric gets besides its template."""
+
+    volumes: Annotated[tuple[dict[str, Any], ...], Field(max_length=64)] = ()
+    """Volumes of the pod, as in a pod specification."""
+    volume_mounts: Annotated[tuple[dict[str, Any], ...], Field(max_length=64)] = ()
+    """Mounts into the trainer container."""
+    env: Annotated[tuple[dict[str, Any], ...], Field(max_length=64)] = ()
+    """Environment variables of the trainer container, as in a pod specification (valueFrom included)."""
+
+
+class FabricSpec(ApiModel):
+    """The network of a group of nodes."""
+
+    kind: FabricKind = FabricKind.GENERIC
+    """What the collectives run over: tcp, or generic where the settings below say all."""
+    node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
+    """Labels of the nodes that are on this fabric. Left out: all nodes."""
+    levels: Annotated[tuple[Level, ...], Field(max_length=8, json_schema_extra=_BY_NAME)] = ()
+    """Tiers of the network, broadest first. Left out: the known label dialects are tried."""
+    interface: Annotated[str, Field(min_length=1, max_length=15)] | None = None
+    """Name of the network interface in the pods that collectives use. Left out: the libraries choose."""
+    env: Annotated[tuple[Variable, ...], Field(max_length=256, json_schema_extra=_BY_NAME)] = ()
+    """Settings of the network libraries on this fabric; a job's own win over them."""
+    pod_additions: PodAdditions = Field(default_factory=PodAdditions)
+    """What every pod on this fabric gets besides its template."""
+
+
+class Fabric(ApiModel):
+    """A kind of network that a group of nodes has: its tiers by node label, its settings, and what its pods need."""
+
+    api_version: str = names.API_VERSION
+    kind: str = names.KIND_FABRIC
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: FabricSpec = Field(default_factory=FabricSpec)
+    """The network of a group of nodes."""

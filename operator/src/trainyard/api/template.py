@@ -1,0 +1,158 @@
+"""The pod template of a job: read as it is, kept as it is.
+
+A full pod schema would be 800 KB and would drop what a newer Kubernetes knows. So only what rules speak of is declared (names of
+containers, of environment variables and of volumes, commands, restartPolicy), and the rest is preserved and left to the API
+server, which is asked by a dry run before anything is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from trainyard.api import names
+
+MAX_CONTAINERS: Final = 16
+MAX_ENV: Final = 512
+MAX_VOLUMES: Final = 256
+
+OUR_IMAGE_PATTERN: Final = r"(^|/)trainyard/trainer([:@].*)?$"
+"""The trainer's image, from whatever registry; it knows what to run without being told."""
+
+ACCELERATORS: Final = (
+    r"nvidia\.com/(gpu(\.shared)?|mig-.+)",
+    r"amd\.com/gpu",
+    r"gpu\.intel\.com/(i915|xe)",
+    r"habana\.ai/gaudi",
+    r"google\.com/tpu",
+    r"aws\.amazon\.com/neuron(core|device)?",
+)
+"""Names of extended resources, as patterns, of which one process drives one."""
+
+_ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
+_PRESERVE: Final = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def pod_spec(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`template.spec`; empty where there is none."""
+    spec = template.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def containers(template: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The containers that are objects, in their order."""
+    found = pod_spec(template).get("containers")
+    return [c for c in found if isinstance(c, Mapping)] if isinstance(found, list) else []
+
+
+def trainer_container(template: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The container that trains: the one named trainer, or the only one; None where neither exists."""
+    found = containers(template)
+    named = [c for c in found if c.get("name") == names.TRAINER_CONTAINER]
+    if named:
+        return named[0]
+    return found[0] if len(found) == 1 else None
+
+
+def volume_names(template: Mapping[str, Any]) -> Sequence[str]:
+    """Names of the template's volumes, in their order."""
+    found = pod_spec(template).get("volumes")
+    return [str(v.get("name")) for v in found if isinstance(v, Mapping)] if isinstance(found, list) else []
+
+
+def is_our_image(image: str) -> bool:
+    """Whether an image is the project's own trainer, judged by its repository's last two parts."""
+    return re.search(OUR_IMAGE_PATTERN, image) is not None
+
+
+def requested_accelerators(container: Mapping[str, Any]) -> int:
+    """How many accelerators a container asks for: its limits, summed over all known kinds."""
+    resources = container.get("resources")
+    limits = resources.get("limits") if isinstance(resources, Mapping) else None
+    if not isinstance(limits, Mapping):
+        return 0
+    counts = (str(count) for name, count in limits.items() if _ACCELERATOR.fullmatch(str(name)))
+    return sum(int(count) for count in counts if count.isdecimal())
+
+
+def _container_schema(what: str) -> dict[str, Any]:
+    name = {"type": "string", "maxLength": 63, "description": "Name of the container."}
+    variable = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "maxLength": 253, "description": "Name of the variable."},
+            "value": {"type": "string", "description": "Its value."},
+        },
+        **_PRESERVE,
+    }
+    command = "What to run. Needed for one's own image or script; the launcher starts it once per process."
+    return {
+        "type": "object",
+        "description": what,
+        "required": ["name"],
+        "properties": {
+            "name": name,
+            "image": {"type": "string", "maxLength": 1024, "description": "Image of the container."},
+            "command": {"type": "array", "maxItems": 1024, "items": {"type": "string"}, "description": command},
+            "env": {
+                "type": "array",
+                "maxItems": MAX_ENV,
+                "items": variable,
+                "description": "Environment. It wins over Trainyard's settings; a process's identity is reserved.",
+            },
+        },
+        **_PRESERVE,
+    }
+
+
+def _list_of(items: dict[str, Any], most: int, description: str) -> dict[str, Any]:
+    return {"type": "array", "maxItems": most, "items": items, "description": description}
+
+
+TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["spec"],
+    "properties": {
+        "metadata": {"type": "object", "description": "Labels and annotations of the pods.", **_PRESERVE},
+        "spec": {
+            "type": "object",
+            "description": "An ordinary pod specification. All its fields are kept, also those not listed here.",
+            "required": ["containers"],
+            "properties": {
+                "containers": {
+                    **_list_of(
+                        _container_schema("A container of the pod."),
+                        MAX_CONTAINERS,
+                        "Containers of the pod. The one named trainer, or the only one, trains.",
+                    ),
+                    "minItems": 1,
+                },
+                "initContainers": _list_of(
+                    _container_schema("A container that runs before the others."),
+                    MAX_CONTAINERS,
+                    "Containers that run before the others.",
+                ),
+                "volumes": _list_of(
+                    {
+                        "type": "object",
+                        "required": ["name"],
+                        "properties": {"name": {"type": "string", "maxLength": 63, "description": "Its name."}},
+                        **_PRESERVE,
+                    },
+                    MAX_VOLUMES,
+                    "Volumes of the pod.",
+                ),
+                "restartPolicy": {
+                    "type": "string",
+                    "maxLength": 16,
+                    "description": "Never, or left out: a member that ends ends its attempt, and the next one is new.",
+                },
+            },
+            **_PRESERVE,
+        },
+    },
+    **_PRESERVE,
+}
+"""The template's structural schema, in the OpenAPI that a CRD takes."""

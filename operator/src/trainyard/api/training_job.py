@@ -1,0 +1,415 @@
+"""TrainingJob: what a user asks for, and what Trainyard answers.
+
+The specification holds only what acts. What is trained (nodes, processesPerNode, template, trainer, checkpoint.volume) is fixed
+when the job is made; how it is run may change at any time and counts from the next decision on. The status is all the memory
+that the operator has: whatever must survive its restart stands there, in `reservation`, `stop`, `lineage`, `resume` and
+`nextMember`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import Field, WithJsonSchema, field_validator
+
+from trainyard.api import names
+from trainyard.api.conditions import Phase
+from trainyard.api.model import (
+    DURATION_PATTERN,
+    ApiModel,
+    Duration,
+    Label,
+    NodeName,
+    ObjectMeta,
+    Time,
+    duration_seconds,
+)
+from trainyard.api.template import requested_accelerators, trainer_container
+
+MAX_NODES = 20_000
+MAX_NETWORK_ENV = 256
+
+
+def _interval(value: int | str) -> int | str:
+    if isinstance(value, int):
+        if value < 1:
+            raise ValueError(f"{value} is too small; use 1 step or more, or a time such as 5m")
+    elif duration_seconds(value) <= 0:
+        raise ValueError(f"{value!r} is no time at all; use 1s or more")
+    return value
+
+
+class Within(ApiModel):
+    """The tier of the network that the gang should not leave."""
+
+    level: Label
+    """Name of a level of the fabric, such as leaf or spine: all nodes lie in one domain of it."""
+    required: bool = False
+    """Whether to wait for such a domain; otherwise the fewest domains that are free will do."""
+
+
+class Placement(ApiModel):
+    """Which nodes the gang may have."""
+
+    within: Within | None = None
+    """Locality. Left out: the narrowest level that fits now."""
+    avoid_nodes: Annotated[tuple[NodeName, ...], Field(max_length=1024)] = ()
+    """Names of nodes that this job never gets."""
+
+
+class CheckpointPolicy(ApiModel):
+    """Where the job's state is saved, and how often."""
+
+    volume: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """Name of a volume of the template that all nodes share (ReadWriteMany). Left out: nothing is saved, and a restarted job
+    begins anew. Fixed for the life of the job."""
+    every: Annotated[
+        int | str,
+        Field(union_mode="left_to_right"),
+        WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": DURATION_PATTERN, "maxLength": 32}),
+    ] = "5m"
+    """Interval between saves: a number of steps, such as 200, or a time, such as 5m."""
+    keep: Annotated[int, Field(ge=1, le=1000)] = 3
+    """How many checkpoints stay on the volume; the one to resume from always does."""
+    grace: Duration = "2m"
+    """The longest that the save may take when the job is asked to leave its nodes; afterwards it is killed."""
+
+    _checked_every = field_validator("every")(_interval)
+
+    @property
+    def every_steps(self) -> int | None:
+        """The interval in steps, None where it is a time."""
+        return self.every if isinstance(self.every, int) else None
+
+    @property
+    def every_seconds(self) -> float | None:
+        """The interval in seconds, None where it is a number of steps."""
+        return duration_seconds(self.every) if isinstance(self.every, str) else None
+
+    @property
+    def grace_seconds(self) -> float:
+        """`grace` in seconds."""
+        return duration_seconds(self.grace)
+
+
+class RestartPolicy(ApiModel):
+    """How many failures are forgiven. Yields (preemption, drain, suspension) are free and counted apart."""
+
+    failures: Annotated[int, Field(ge=0, le=1000)] = 10
+    """How many failures within `per` the job survives; one more ends it."""
+    per: Duration = "24h"
+    """The time over which failures are counted."""
+
+    @property
+    def per_seconds(self) -> float:
+        """`per` in seconds."""
+        return duration_seconds(self.per)
+
+
+class Variable(ApiModel):
+    """An environment variable."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]*$")]
+    """Name of the variable."""
+    value: Annotated[str, Field(max_length=4096)] = ""
+    """Its value."""
+
+
+class Network(ApiModel):
+    """Settings of the network libraries (NCCL, gloo, libfabric and others)."""
+
+    env: Annotated[
+        tuple[Variable, ...],
+        Field(
+            max_length=MAX_NETWORK_ENV,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+        ),
+    ] = ()
+    """Variables that win over the ones that Trainyard derives from the fabric."""
+
+
+class TrainingJobSpec(ApiModel):
+    """What to train, on how many nodes, and how to treat it. Only nodes and template must be given."""
+
+    nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
+    """How many nodes train, all or none of them. Fixed for the life of the job."""
+    processes_per_node: Annotated[int, Field(ge=1, le=128)] | None = None
+    """How many processes train on each node. Left out: as many as the trainer container requests accelerators, else 1. Fixed."""
+    template: dict[str, Any]
+    """The pod of every node: an ordinary pod template. The container named trainer, or the only one, trains. Fixed."""
+    trainer: dict[str, Any] | None = None
+    """Configuration of the built-in trainer. Left out for one's own script, which the container's command names. Fixed."""
+    suspend: bool = False
+    """Whether the job should save, leave its nodes and wait until this is false again."""
+    priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """PriorityClass that orders the queue and says who may preempt whom. Left out: the cluster's default."""
+    max_runtime: Duration | None = None
+    """The longest that the job may run, all attempts together, such as 48h; waiting does not count. Left out: no limit."""
+    placement: Placement = Field(default_factory=Placement)
+    """Which nodes the gang may have."""
+    checkpoint: CheckpointPolicy = Field(default_factory=CheckpointPolicy)
+    """Where the job's state is saved, and how often."""
+    restart: RestartPolicy = Field(default_factory=RestartPolicy)
+    """How many failures are forgiven."""
+    network: Network = Field(default_factory=Network)
+    """Settings of the network libraries."""
+
+    @property
+    def max_runtime_seconds(self) -> float | None:
+        """`maxRuntime` in seconds, None where there is no limit."""
+        return None if self.max_runtime is None else duration_seconds(self.max_runtime)
+
+    @property
+    def processes(self) -> int:
+        """Processes on each node: as asked for, else one per accelerator of the trainer container, else 1."""
+        if self.processes_per_node is not None:
+            return self.processes_per_node
+        container = trainer_container(self.template)
+        return max(1, requested_accelerators(container) if container is not None else 0)
+
+
+class Condition(ApiModel):
+    """One aspect of the job, in the usual Kubernetes shape."""
+
+    type: Annotated[str, Field(max_length=316)]
+    """Which aspect."""
+    status: Annotated[str, Field(json_schema_extra={"enum": ["True", "False", "Unknown"]})]
+    """True, False or Unknown."""
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Why, in one CamelCase word."""
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """Why, in a sentence."""
+    last_transition_time: Time
+    """When the status last changed."""
+    observed_generation: int = 0
+    """The generation of the specification that this speaks of."""
+
+
+class PlanSummary(ApiModel):
+    """The plan of the current attempt in numbers; the plan itself is in the ConfigMap of the attempt."""
+
+    nodes: int
+    """How many nodes it holds."""
+    span: str = ""
+    """The narrowest level one domain of which holds the whole gang; cluster where none does."""
+    spans: dict[str, int] = Field(default_factory=dict)
+    """For each level, over how many of its domains the gang extends."""
+    ring_edges: dict[str, int] = Field(default_factory=dict)
+    """For each level, how many edges of the closed ring of ranks leave a domain of it."""
+    digest: str = ""
+    """Short name of the plan's content."""
+
+
+class Pending(ApiModel):
+    """Why the job waits."""
+
+    reason: str
+    """In one word."""
+    message: str = ""
+    """In a sentence with numbers."""
+    unblock: tuple[str, ...] = ()
+    """What would let it start, each a sentence."""
+    since: Time | None = None
+    """Since when it waits for this reason."""
+
+
+class Progress(ApiModel):
+    """How far training is, as the launchers last said."""
+
+    step: int = 0
+    """The last step that all members finished."""
+    loss: float | None = None
+    """The last loss reported; left out while it is not a number."""
+    tokens_per_second: float | None = None
+    """Over all members."""
+    step_seconds: float | None = None
+    """Duration of a step."""
+    time: Time | None = None
+    """When this was reported."""
+
+    @field_validator("loss", "tokens_per_second", "step_seconds")
+    @classmethod
+    def _finite(cls, value: float | None) -> float | None:
+        """JSON has no NaN and no infinity."""
+        return value if value is not None and math.isfinite(value) else None
+
+
+class SavedCheckpoint(ApiModel):
+    """The newest checkpoint known to be durable."""
+
+    step: int
+    """The step after which it was taken."""
+    attempt: int
+    """The attempt that wrote it."""
+    path: str = ""
+    """Where it is, as the pods see it."""
+    bytes: int = 0
+    """Its size."""
+    seconds: float = 0.0
+    """From the decision to save until it was durable."""
+    time: Time | None = None
+    """When it became durable."""
+
+
+class Restarts(ApiModel):
+    """Why attempts ended before the job did."""
+
+    failures: int = 0
+    """Failures of the job itself."""
+    preemptions: int = 0
+    """Yields to another job, to a drain or to suspension; they are free."""
+    nodes_lost: int = 0
+    """Attempts that ended since a node was lost."""
+    failure_times: tuple[Time, ...] = ()
+    """When the failures that still count towards the budget happened, oldest first."""
+
+
+class Victim(ApiModel):
+    """A job that yields its nodes to another."""
+
+    namespace: str
+    """Namespace of the job."""
+    name: str
+    """Its name."""
+    uid: str
+    """Its uid: a job made later under the same name is another."""
+    attempt: int
+    """The attempt that is asked to leave."""
+
+
+class Reservation(ApiModel):
+    """Nodes that are kept for an attempt until its pods exist. Written before anybody is asked to leave."""
+
+    attempt: int
+    """The attempt that they are kept for."""
+    nodes: tuple[str, ...]
+    """Names of the nodes in rank order."""
+    victims: tuple[Victim, ...] = ()
+    """The jobs that must leave first."""
+    deadline: Time
+    """When the reservation lapses and the job is planned again."""
+    reason: str = ""
+    """Why these nodes, in one word."""
+
+
+class Stop(ApiModel):
+    """A recorded request to save and leave. An exit code of 75 counts as a yield only where one stands for its attempt."""
+
+    attempt: int
+    """The attempt that is asked."""
+    reason: str
+    """Why, in one word."""
+    requested_at: Time
+    """When it was recorded, which is before any launcher hears of it."""
+    deadline: Time
+    """When the pods are deleted if they have not left."""
+
+
+class LineageMark(ApiModel):
+    """How much of an earlier attempt is history."""
+
+    attempt: int
+    """The attempt."""
+    step: int
+    """Its last step that counts; -1: whatever its newest checkpoint that verifies holds."""
+
+
+class ResumePoint(ApiModel):
+    """The checkpoint that the next attempt starts from."""
+
+    attempt: int
+    """The attempt that wrote it."""
+    step: int
+    """The step after which it was taken."""
+    path: str = ""
+    """Where it is, as the pods see it."""
+
+
+class Failure(ApiModel):
+    """The first thing that went wrong in an attempt."""
+
+    attempt: int
+    """The attempt."""
+    reason: str
+    """In one word."""
+    message: str = ""
+    """In a sentence."""
+    pod: str = ""
+    """Name of the pod where it happened."""
+    node: str = ""
+    """Name of its node."""
+    rank: int | None = None
+    """Rank of the process; -1 for the launcher itself."""
+    exit_code: int | None = None
+    """Exit code of the container or process."""
+    time: Time | None = None
+    """When it happened."""
+
+
+class TrainingJobStatus(ApiModel):
+    """What became of the job. Written by the operator alone; also its memory, so that it can be restarted at any time."""
+
+    phase: Phase | None = None
+    """Where the job stands, in one word."""
+    observed_generation: int = 0
+    """The generation of the specification that this status speaks of."""
+    attempt: int = 0
+    """Number of the current or last attempt; 0 before the first."""
+    ready_nodes: int = 0
+    """How many members train."""
+    conditions: Annotated[
+        tuple[Condition, ...],
+        Field(
+            max_length=64,
+            json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        ),
+    ] = ()
+    """The job's aspects, in the usual Kubernetes shape."""
+    plan: PlanSummary | None = None
+    """The plan of the current attempt in numbers."""
+    pending: Pending | None = None
+    """Why the job waits, while it does."""
+    progress: Progress | None = None
+    """How far training is."""
+    checkpoint: SavedCheckpoint | None = None
+    """The newest checkpoint known to be durable."""
+    restarts: Restarts = Field(default_factory=Restarts)
+    """Why attempts ended before the job did."""
+    last_failure: Failure | None = None
+    """The first thing that went wrong in the attempt that failed last."""
+    reservation: Reservation | None = None
+    """Nodes that are kept for the next attempt."""
+    stop: Stop | None = None
+    """A request to save and leave that stands."""
+    lineage: tuple[LineageMark, ...] = ()
+    """For each earlier attempt that counts, its last step that is history."""
+    resume: ResumePoint | None = None
+    """The checkpoint that the next attempt starts from; left out: the newest of the lineage."""
+    next_member: int = 0
+    """Number of the next member; a number is never used twice."""
+    queued_at: Time | None = None
+    """Since when the job is in the queue: its age against others; kept over yields."""
+    started_at: Time | None = None
+    """When the current attempt was started."""
+    running_at: Time | None = None
+    """When all members of the current attempt trained for the first time."""
+    ended_at: Time | None = None
+    """When the job ended."""
+    ran_seconds: float = 0.0
+    """How long earlier attempts ran, all together."""
+    not_before: Time | None = None
+    """No attempt starts earlier: restarts without a new step back off."""
+
+
+class TrainingJob(ApiModel):
+    """A multi-node training job. Trainyard chooses nodes, ranks and network settings as one plan, and saves before it gives
+    nodes away."""
+
+    api_version: str = names.API_VERSION
+    kind: str = names.KIND_JOB
+    metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+    spec: TrainingJobSpec
+    """What to train, on how many nodes, and how to treat it."""
+    status: TrainingJobStatus = Field(default_factory=TrainingJobStatus)
+    """What became of it."""
