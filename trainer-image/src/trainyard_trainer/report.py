@@ -113,7 +113,7 @@ class StopAcknowledged(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumedFrom(Report):
-    """Training continues from a checkpoint that verified: written by `attempt` after `step`, in the directory `path`."""
+    """Training continues from a checkpoint that verified: written by `attempt` after `step`, in directory `path`."""
 
     step: int
     attempt: int
