@@ -8,12 +8,26 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from trainyard.api import names
 from trainyard.api.model import ApiModel, Label, ObjectMeta
 from trainyard.api.training_job import Variable
 
+
+def _preserved(**properties: str) -> dict[str, Any]:
+    """Schema of an object of the core API of which only some names are declared, all of them needed."""
+    declared = {name: {"type": "string", "maxLength": 1024, "description": text} for name, text in properties.items()}
+    kept = {"x-kubernetes-preserve-unknown-fields": True}
+    return {"type": "object", "required": list(properties), "properties": declared, **kept}
+
+
+_Volume = Annotated[dict[str, Any], WithJsonSchema(_preserved(name="Name of the volume."))]
+_Mount = Annotated[
+    dict[str, Any],
+    WithJsonSchema(_preserved(name="Name of the volume.", mountPath="Where the trainer container sees it.")),
+]
+_Env = Annotated[dict[str, Any], WithJsonSchema(_preserved(name="Name of the variable."))]
 _BY_NAME: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
@@ -40,11 +54,11 @@ class Level(ApiModel):
 class PodAdditions(ApiModel):
     """What every pod on this fabric gets besides its template."""
 
-    volumes: Annotated[tuple[dict[str, Any], ...], Field(max_length=64)] = ()
+    volumes: Annotated[tuple[_Volume, ...], Field(max_length=64)] = ()
     """Volumes of the pod, as in a pod specification."""
-    volume_mounts: Annotated[tuple[dict[str, Any], ...], Field(max_length=64)] = ()
+    volume_mounts: Annotated[tuple[_Mount, ...], Field(max_length=64)] = ()
     """Mounts into the trainer container."""
-    env: Annotated[tuple[dict[str, Any], ...], Field(max_length=64)] = ()
+    env: Annotated[tuple[_Env, ...], Field(max_length=64)] = ()
     """Environment variables of the trainer container, as in a pod specification (valueFrom included)."""
 
 

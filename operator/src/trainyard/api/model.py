@@ -58,7 +58,8 @@ def duration_seconds(text: str) -> float:
     return sum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in _DURATION_PART.findall(text))
 
 
-def _positive_duration(text: str) -> str:
+def positive_duration(text: str) -> str:
+    """The text itself, if it is a duration longer than nothing; ValueError otherwise."""
     if duration_seconds(text) <= 0:
         raise ValueError(f"{text!r} is no time at all; use 1s or more")
     return text
@@ -66,8 +67,19 @@ def _positive_duration(text: str) -> str:
 
 Duration = Annotated[
     str,
-    AfterValidator(_positive_duration),
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "maxLength": 32}),
+    AfterValidator(positive_duration),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 32,
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"self.matches('{DURATION_PATTERN}') && duration(self) > duration('0s')",
+                    "message": "not a time; write numbers with ms, s, m or h, such as 90s, 2m or 1h30m, and more than 0s",
+                }
+            ],
+        }
+    ),
 ]
 """A length of time as the user wrote it; `duration_seconds` reads it."""
 
@@ -103,6 +115,7 @@ Time = Annotated[
 LABEL_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS-1035 label."""
 Label = Annotated[str, Field(pattern=LABEL_PATTERN, max_length=63)]
+"""A name that becomes part of other names."""
 NodeName = Annotated[str, Field(min_length=1, max_length=253)]
 
 

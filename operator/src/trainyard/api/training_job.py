@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import Field, WithJsonSchema, field_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
 from trainyard.api import names
 from trainyard.api.conditions import Phase
@@ -24,20 +24,43 @@ from trainyard.api.model import (
     ObjectMeta,
     Time,
     duration_seconds,
+    positive_duration,
 )
-from trainyard.api.template import requested_accelerators, trainer_container
+from trainyard.api.template import TEMPLATE_SCHEMA, requested_accelerators, trainer_container
+from trainyard.api.trainer import TrainerConfig
 
 MAX_NODES = 20_000
 MAX_NETWORK_ENV = 256
 
 
-def _interval(value: int | str) -> int | str:
-    if isinstance(value, int):
+def _checked_interval(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
         if value < 1:
             raise ValueError(f"{value} is too small; use 1 step or more, or a time such as 5m")
-    elif duration_seconds(value) <= 0:
-        raise ValueError(f"{value!r} is no time at all; use 1s or more")
-    return value
+        return value
+    if isinstance(value, str):
+        return positive_duration(value)
+    raise ValueError(f"{value!r} is neither steps nor a time; use a number such as 200, or a time such as 5m")
+
+
+Interval = Annotated[
+    int | str,
+    BeforeValidator(_checked_interval),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 32,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int ? self >= 1 : "
+                    f"string(self).matches('{DURATION_PATTERN}') && duration(string(self)) > duration('0s')",
+                    "message": "neither steps nor a time; use a number of steps, such as 200, or a time, such as 5m",
+                }
+            ],
+        }
+    ),
+]
+"""How often: an int is a number of steps, a text is a time."""
 
 
 class Within(ApiModel):
@@ -64,18 +87,12 @@ class CheckpointPolicy(ApiModel):
     volume: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """Name of a volume of the template that all nodes share (ReadWriteMany). Left out: nothing is saved, and a restarted job
     begins anew. Fixed for the life of the job."""
-    every: Annotated[
-        int | str,
-        Field(union_mode="left_to_right"),
-        WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": DURATION_PATTERN, "maxLength": 32}),
-    ] = "5m"
+    every: Interval = "5m"
     """Interval between saves: a number of steps, such as 200, or a time, such as 5m."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many checkpoints stay on the volume; the one to resume from always does."""
     grace: Duration = "2m"
     """The longest that the save may take when the job is asked to leave its nodes; afterwards it is killed."""
-
-    _checked_every = field_validator("every")(_interval)
 
     @property
     def every_steps(self) -> int | None:
@@ -136,9 +153,9 @@ class TrainingJobSpec(ApiModel):
     """How many nodes train, all or none of them. Fixed for the life of the job."""
     processes_per_node: Annotated[int, Field(ge=1, le=128)] | None = None
     """How many processes train on each node. Left out: as many as the trainer container requests accelerators, else 1. Fixed."""
-    template: dict[str, Any]
+    template: Annotated[dict[str, Any], WithJsonSchema(TEMPLATE_SCHEMA)]
     """The pod of every node: an ordinary pod template. The container named trainer, or the only one, trains. Fixed."""
-    trainer: dict[str, Any] | None = None
+    trainer: TrainerConfig | None = None
     """Configuration of the built-in trainer. Left out for one's own script, which the container's command names. Fixed."""
     suspend: bool = False
     """Whether the job should save, leave its nodes and wait until this is false again."""

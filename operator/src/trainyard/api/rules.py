@@ -1,0 +1,129 @@
+"""What the API server answers at apply: rules in CEL, beside the bounds that the schemas hold.
+
+`trainyard.api.validate` says the same in Python, for whoever has no API server at hand; a test puts one table of objects to both.
+A message says what is wrong and what would be right; the API server puts the field's path in front.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trainyard.api import names
+from trainyard.api.model import LABEL_PATTERN
+from trainyard.api.template import OUR_IMAGE_PATTERN
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A validation of one place of a schema.
+
+    at: path of the place from the root of the object, `[]` for the items of a list. rule: CEL, true where all is well.
+    message: what is wrong and what would be right; a CEL expression where it begins with `=`.
+    field: the field to blame, relative to the place; the place itself where empty.
+    """
+
+    at: str
+    rule: str
+    message: str
+    field: str = ""
+
+    def schema(self) -> dict[str, Any]:
+        """As an entry of x-kubernetes-validations."""
+        said = {"messageExpression": self.message[1:]} if self.message.startswith("=") else {"message": self.message}
+        return {"rule": self.rule, **said, **({"fieldPath": self.field} if self.field else {})}
+
+
+JOB_NAME: Final = (
+    f"a name that host names can be made from; use at most {names.MAX_JOB_NAME} lower-case letters, digits and dashes, "
+    "beginning with a letter and ending with a letter or digit"
+)
+ONE_TRAINER: Final = "of several containers exactly one must be named trainer: it is the one that trains"
+NEVER_RESTARTS: Final = (
+    "must be Never or left out: a member that ends ends its attempt, and the next attempt has pods of its own"
+)
+NEEDS_COMMAND: Final = (
+    "the container that trains has no command; give it one, or use the image trainyard/trainer, "
+    "or give spec.trainer for the built-in trainer"
+)
+COMMAND_OR_TRAINER: Final = (
+    "configures the built-in trainer, but the container that trains has a command, which replaces it; leave one out"
+)
+NO_SUCH_VOLUME: Final = "is not among spec.template.spec.volumes; add the volume there, or name one that is"
+RESERVED: Final = "says who a process is in the gang and is set by Trainyard; leave it out"
+FIXED: Final = (
+    "is fixed for the life of the job; delete the job and apply it again, or give the changed one another name"
+)
+
+_RESERVED_NAMES = ", ".join(f"'{name}'" for name in sorted(names.RESERVED_ENV))
+_NOT_RESERVED = " && ".join(
+    [f"!(self.name in [{_RESERVED_NAMES}])", *(f"!self.name.startsWith('{p}')" for p in names.RESERVED_ENV_PREFIXES)]
+)
+_CONTAINERS = "self.template.spec.containers"
+_TRAINS = f"({_CONTAINERS}.size() == 1 || c.name == '{names.TRAINER_CONTAINER}')"
+_HAS_COMMAND = "(has(c.command) && c.command.size() > 0)"
+_IS_OURS = f"(has(c.image) && c.image.matches('{OUR_IMAGE_PATTERN}'))"
+
+
+def _not_reserved(at: str) -> Rule:
+    return Rule(at, _NOT_RESERVED, f"=self.name + ' {RESERVED}'", field=".name")
+
+
+def _fixed(at: str, field: str) -> Rule:
+    """An optional field that may be neither changed nor added nor taken away."""
+    same = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    return Rule(at, same, FIXED, field=f".{field}")
+
+
+TRAINING_JOB: Final = (
+    Rule(
+        "",
+        f"size(self.metadata.name) <= {names.MAX_JOB_NAME} && self.metadata.name.matches('{LABEL_PATTERN}')",
+        f"='metadata.name: ' + self.metadata.name + ' is not {JOB_NAME}'",
+    ),
+    Rule(
+        "spec.template.spec",
+        f"self.containers.size() == 1 || self.containers.exists_one(c, c.name == '{names.TRAINER_CONTAINER}')",
+        ONE_TRAINER,
+        field=".containers",
+    ),
+    Rule(
+        "spec.template.spec",
+        "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+        NEVER_RESTARTS,
+        field=".restartPolicy",
+    ),
+    _not_reserved("spec.template.spec.containers[].env[]"),
+    _not_reserved("spec.network.env[]"),
+    Rule(
+        "spec",
+        f"has(self.trainer) || !{_CONTAINERS}.exists(c, {_TRAINS} && !{_HAS_COMMAND} && !{_IS_OURS})",
+        NEEDS_COMMAND,
+        field=".template.spec.containers",
+    ),
+    Rule(
+        "spec",
+        f"!has(self.trainer) || !{_CONTAINERS}.exists(c, {_TRAINS} && {_HAS_COMMAND})",
+        COMMAND_OR_TRAINER,
+        field=".trainer",
+    ),
+    Rule(
+        "spec",
+        "!has(self.checkpoint) || !has(self.checkpoint.volume) || (has(self.template.spec.volumes) && "
+        "self.template.spec.volumes.exists(v, v.name == self.checkpoint.volume))",
+        NO_SUCH_VOLUME,
+        field=".checkpoint.volume",
+    ),
+    Rule("spec.nodes", "self == oldSelf", FIXED),
+    Rule("spec.template", "self == oldSelf", FIXED),
+    _fixed("spec", "processesPerNode"),
+    _fixed("spec", "trainer"),
+    _fixed("spec.checkpoint", "volume"),
+)
+"""Rules of the CRD of TrainingJob."""
+
+FABRIC: Final = (
+    _not_reserved("spec.env[]"),
+    _not_reserved("spec.podAdditions.env[]"),
+)
+"""Rules of the CRD of Fabric."""

@@ -1,0 +1,150 @@
+"""From an object as it is written to a record, or to sentences that say what is wrong with it.
+
+The API server has refused most of what is refused here already, by the CRD's bounds and rules. This module says the same without
+an API server (the command line), and says what no schema can. The sentence is the one that the condition, the log and the
+command line show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from trainyard.api import names, rules
+from trainyard.api.errors import FieldError, field_errors, shown
+from trainyard.api.fabric import FabricSpec
+from trainyard.api.model import LABEL_PATTERN
+from trainyard.api.template import containers, is_our_image, pod_spec, trainer_container, volume_names
+from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
+
+__all__ = ["NOT_SHARED", "FieldError", "ReadFabric", "ReadJob", "read_fabric", "read_job"]
+
+M = TypeVar("M", bound=BaseModel)
+
+NOT_SHARED: Final = ("emptyDir", "ephemeral", "configMap", "secret", "downwardAPI", "projected", "image")
+"""Kinds of volumes of which every pod has its own, or that cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadJob:
+    """A TrainingJob as far as it could be read. spec is None exactly where there are errors."""
+
+    spec: TrainingJobSpec | None
+    status: TrainingJobStatus
+    errors: tuple[FieldError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFabric:
+    """A Fabric as far as it could be read. spec is None exactly where there are errors."""
+
+    spec: FabricSpec | None
+    errors: tuple[FieldError, ...] = ()
+
+
+def read_job(raw: Mapping[str, Any]) -> ReadJob:
+    """Read a TrainingJob as the API server sends it or a user writes it. Never raises.
+
+    A status that cannot be read is an error too: it is the operator's memory, and acting without it would repeat or undo
+    what was done.
+    """
+    spec, spec_errors = _parse(TrainingJobSpec, raw.get("spec"), "spec")
+    status, status_errors = _parse(TrainingJobStatus, raw.get("status") or {}, "status")
+    found = [*_name_errors(raw), *spec_errors, *(_spec_errors(spec) if spec else ()), *status_errors]
+    return ReadJob(None if found else spec, status or TrainingJobStatus(), tuple(found))
+
+
+def read_fabric(raw: Mapping[str, Any]) -> ReadFabric:
+    """Read a Fabric. Never raises."""
+    spec, errors = _parse(FabricSpec, raw.get("spec") or {}, "spec")
+    found = [*errors, *(_fabric_errors(spec) if spec else ())]
+    return ReadFabric(None if found else spec, tuple(found))
+
+
+def _name_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
+    metadata = raw.get("metadata") or {}
+    name = str(metadata.get("name") or "")
+    if not name and metadata.get("generateName"):
+        return  # the API server makes the name, and looks at it
+    if len(name) > names.MAX_JOB_NAME or not re.fullmatch(LABEL_PATTERN[1:-1], name):
+        yield FieldError("metadata.name", f"{shown(name)} is not {rules.JOB_NAME}")
+
+
+def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
+    """What no single field can tell."""
+    yield from _template_errors(spec.template)
+    for n, variable in enumerate(spec.network.env):
+        if names.is_reserved_env(variable.name):
+            yield FieldError(f"spec.network.env[{n}].name", f"{variable.name} {rules.RESERVED}")
+    trains = trainer_container(spec.template)
+    if trains is not None:
+        commanded = bool(trains.get("command"))
+        if spec.trainer is not None and commanded:
+            yield FieldError("spec.trainer", rules.COMMAND_OR_TRAINER)
+        if spec.trainer is None and not commanded and not is_our_image(str(trains.get("image") or "")):
+            yield FieldError("spec.template.spec.containers", rules.NEEDS_COMMAND)
+    if spec.checkpoint.volume is not None:
+        yield from _volume_errors(spec.template, spec.checkpoint.volume)
+
+
+def _template_errors(template: Mapping[str, Any]) -> Iterator[FieldError]:
+    at = "spec.template.spec"
+    found = pod_spec(template).get("containers")
+    if not isinstance(found, list) or not found:
+        yield FieldError(f"{at}.containers", "must be a list of at least one container: the one that trains")
+        return
+    for n, container in enumerate(found):
+        if not isinstance(container, Mapping) or not isinstance(container.get("name"), str):
+            yield FieldError(f"{at}.containers[{n}]", "must be an object with a name")
+    if trainer_container(template) is None:
+        yield FieldError(f"{at}.containers", rules.ONE_TRAINER)
+    restarts = pod_spec(template).get("restartPolicy")
+    if restarts not in (None, "Never"):
+        yield FieldError(f"{at}.restartPolicy", rules.NEVER_RESTARTS)
+    if pod_spec(template).get("nodeName"):
+        yield FieldError(
+            f"{at}.nodeName", "nodes are chosen by the plan; leave it out, and narrow the choice by nodeSelector"
+        )
+    for n, container in enumerate(containers(template)):
+        for m, name in enumerate(_env_names(container.get("env"))):
+            if names.is_reserved_env(name):
+                yield FieldError(f"{at}.containers[{n}].env[{m}].name", f"{name} {rules.RESERVED}")
+
+
+def _volume_errors(template: Mapping[str, Any], volume: str) -> Iterator[FieldError]:
+    if volume not in volume_names(template):
+        yield FieldError("spec.checkpoint.volume", rules.NO_SUCH_VOLUME)
+        return
+    declared = next(v for v in pod_spec(template)["volumes"] if isinstance(v, Mapping) and v.get("name") == volume)
+    for kind in NOT_SHARED:
+        if kind in declared:
+            yield FieldError(
+                "spec.checkpoint.volume",
+                f"{shown(volume)} is a volume of kind {kind}, which the nodes of a gang cannot share and write; "
+                "use a persistentVolumeClaim with access mode ReadWriteMany",
+            )
+
+
+def _fabric_errors(spec: FabricSpec) -> Iterator[FieldError]:
+    for n, variable in enumerate(spec.env):
+        if names.is_reserved_env(variable.name):
+            yield FieldError(f"spec.env[{n}].name", f"{variable.name} {rules.RESERVED}")
+    for n, name in enumerate(_env_names(list(spec.pod_additions.env))):
+        if names.is_reserved_env(name):
+            yield FieldError(f"spec.podAdditions.env[{n}].name", f"{name} {rules.RESERVED}")
+
+
+def _env_names(env: object) -> list[str]:
+    found = env if isinstance(env, list) else []
+    return [str(v.get("name")) if isinstance(v, Mapping) else "" for v in found]
+
+
+def _parse(model: type[M], raw: object, at: str) -> tuple[M | None, tuple[FieldError, ...]]:
+    try:
+        return model.model_validate(raw), ()
+    except ValidationError as refused:
+        return None, field_errors(refused, at)
