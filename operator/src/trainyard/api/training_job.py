@@ -278,6 +278,8 @@ class Restarts(ApiModel):
     """Yields to another job, to a drain or to suspension; they are free."""
     nodes_lost: int = 0
     """Attempts that ended since a node was lost."""
+    fruitless: int = 0
+    """How many attempts in a row ended without a new step; each makes the next one wait longer."""
     failure_times: tuple[Time, ...] = ()
     """When the failures that still count towards the budget happened, oldest first."""
 
@@ -364,6 +366,21 @@ class Failure(ApiModel):
     """When it happened."""
 
 
+class Ending(ApiModel):
+    """The verdict on an attempt that has to end before its time. Recorded once: a launcher that answers again changes nothing."""
+
+    attempt: int
+    """The attempt."""
+    outcome: str
+    """What it counts as: Failed, Refused (never tried again), Lost or Displaced (free)."""
+    reason: str
+    """Why, in one word."""
+    message: str = ""
+    """Why, in a sentence."""
+    time: Time
+    """When the verdict was given."""
+
+
 class TrainingJobStatus(ApiModel):
     """What became of the job. Written by the operator alone; also its memory, so that it can be restarted at any time."""
 
@@ -399,6 +416,8 @@ class TrainingJobStatus(ApiModel):
     """Nodes that are kept for the next attempt."""
     stop: Stop | None = None
     """A request to save and leave that stands."""
+    ending: Ending | None = None
+    """The verdict on the current attempt, while its members are taken down."""
     lineage: tuple[LineageMark, ...] = ()
     """For each earlier attempt that counts, its last step that is history."""
     resume: ResumePoint | None = None
