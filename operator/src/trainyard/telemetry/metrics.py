@@ -1,0 +1,351 @@
+"""The operator's metrics: what happened is counted when it happens, what is there is computed when somebody asks.
+
+All names begin with `trainyard_` and use base units. Labels are bounded: kinds, reasons, phases, levels. The name of a job is a
+label only of the series that say how a job that has not ended trains; they are made from the last world at each scrape, so a
+job that ended or was deleted has none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from trainyard.api.conditions import Phase
+from trainyard.api.training_job import TrainingJobStatus
+from trainyard.contract.status import Status
+from trainyard.cycle.actions import Action, Outcome
+from trainyard.world.records import Job, Node, World
+
+CYCLE_BUDGET_SECONDS: Final = 0.1
+"""From a frozen world to its actions; more, and the whole reaction to an event takes longer than people call at once."""
+
+_CYCLE_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_WAIT_BUCKETS: Final = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 24 * 3600.0)
+_SAVE_BUCKETS: Final = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+
+
+class Metrics:
+    """Every series of one operator process, in a registry of its own.
+
+    It is also what kube/ reports to while it works: `request`, `throttled`, `watch_event`, `relisted` and `polled`.
+    """
+
+    def __init__(self, version: str) -> None:
+        registry = self.registry = CollectorRegistry(auto_describe=True)
+        build = Gauge("trainyard_build_info", "Always 1; the version is the label.", ["version"], registry=registry)
+        build.labels(version).set(1)
+        self.leader = Gauge("trainyard_leader", "1 while this process holds the Lease.", registry=registry)
+        self.loop_lag_seconds = Gauge(
+            "trainyard_event_loop_lag_seconds",
+            "By how much the last beat of the event loop was late.",
+            registry=registry,
+        )
+        self._cycle_seconds = Histogram(
+            "trainyard_cycle_duration_seconds",
+            "From a frozen world to its actions.",
+            buckets=_CYCLE_BUCKETS,
+            registry=registry,
+        )
+        self._over_budget = Counter(
+            "trainyard_cycles_over_budget_total",
+            f"Cycles that took more than {CYCLE_BUDGET_SECONDS} s.",
+            registry=registry,
+        )
+        self.workqueue_depth = Gauge(
+            "trainyard_workqueue_depth",
+            "Jobs whose actions are being carried out or wait for their turn.",
+            registry=registry,
+        )
+        self.backing_off = Gauge(
+            "trainyard_jobs_backing_off",
+            "Jobs left alone for a while after the API server failed them.",
+            registry=registry,
+        )
+        self._actions = Counter(
+            "trainyard_actions_total",
+            "Actions carried out, by kind and how they ended.",
+            ["kind", "result"],
+            registry=registry,
+        )
+        self._requests = Histogram(
+            "trainyard_api_request_duration_seconds",
+            "Requests to the API server; code 0 where no answer came.",
+            ["verb", "resource", "code"],
+            buckets=_REQUEST_BUCKETS,
+            registry=registry,
+        )
+        self._throttled = Counter(
+            "trainyard_api_throttled_seconds_total",
+            "Time spent waiting for the own rate limit or a Retry-After.",
+            registry=registry,
+        )
+        self._watch_events = Counter(
+            "trainyard_watch_events_total", "Events received by the watches.", ["kind", "type"], registry=registry
+        )
+        self._relists = Counter(
+            "trainyard_watch_relists_total", "Whole lists read, by why.", ["kind", "reason"], registry=registry
+        )
+        self._polls = Counter(
+            "trainyard_launcher_polls_total",
+            "Questions to launchers, by how they ended.",
+            ["result"],
+            registry=registry,
+        )
+        self._attempts = Counter("trainyard_attempts_total", "Attempts started.", registry=registry)
+        self._failures = Counter(
+            "trainyard_failures_total", "Attempts that failed, by reason.", ["reason"], registry=registry
+        )
+        self._yields = Counter(
+            "trainyard_preemptions_total",
+            "Attempts that gave their nodes back when asked, by reason.",
+            ["reason"],
+            registry=registry,
+        )
+        self._ended = Counter("trainyard_jobs_ended_total", "Jobs that ended, by phase.", ["phase"], registry=registry)
+        self._gang_wait = Histogram(
+            "trainyard_gang_wait_seconds",
+            "From the queue to the start of the first attempt.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._start_seconds = Histogram(
+            "trainyard_gang_start_seconds",
+            "From the start of an attempt until all its members trained.",
+            buckets=_WAIT_BUCKETS,
+            registry=registry,
+        )
+        self._checkpoint_seconds = Histogram(
+            "trainyard_checkpoint_duration_seconds",
+            "From the decision to save until durable.",
+            buckets=_SAVE_BUCKETS,
+            registry=registry,
+        )
+        self._notice_to_durable = Histogram(
+            "trainyard_notice_to_durable_seconds",
+            "From the recorded request to stop until a checkpoint taken after it was durable.",
+            buckets=_SAVE_BUCKETS,
+            registry=registry,
+        )
+        self.scene = Scene()
+        registry.register(self.scene)
+
+    # What kube/ reports.
+
+    def request(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        """A request to the API server ended with this HTTP status; 0: with none."""
+        self._requests.labels(verb, resource, str(code)).observe(seconds)
+
+    def throttled(self, seconds: float) -> None:
+        """A request waited this long before it was sent."""
+        self._throttled.inc(seconds)
+
+    def watch_event(self, kind: str, type: str) -> None:
+        """A watch delivered an event: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR."""
+        self._watch_events.labels(kind, type).inc()
+
+    def relisted(self, kind: str, reason: str) -> None:
+        """A watch read the whole list."""
+        self._relists.labels(kind, reason).inc()
+
+    def polled(self, result: str) -> None:
+        """A question to a launcher ended."""
+        self._polls.labels(result).inc()
+
+    # What controller/ reports.
+
+    def cycled(self, world: World, outcome: Outcome, seconds: float) -> None:
+        """A cycle was computed in `seconds`; its world is what the next scrape describes."""
+        self._cycle_seconds.observe(seconds)
+        if seconds > CYCLE_BUDGET_SECONDS:
+            self._over_budget.inc()
+        self.scene.show(world, outcome)
+
+    def acted(self, action: Action, result: str) -> None:
+        """An action was carried out, or was not."""
+        self._actions.labels(type(action).__name__, result).inc()
+
+    def wrote(self, before: TrainingJobStatus, after: TrainingJobStatus) -> None:
+        """A status was written. Whatever is counted of jobs is read from what changed, so that nothing counts unless it is
+        recorded, and nothing twice."""
+        change = changed(before, after)
+        if change.attempt_started:
+            self._attempts.inc()
+        if change.failure_reason:
+            self._failures.labels(change.failure_reason).inc()
+        if change.yield_reason:
+            self._yields.labels(change.yield_reason).inc()
+        if change.ended:
+            self._ended.labels(change.ended).inc()
+        for histogram, seconds in (
+            (self._gang_wait, change.gang_wait_seconds),
+            (self._start_seconds, change.start_seconds),
+            (self._checkpoint_seconds, change.checkpoint_seconds),
+            (self._notice_to_durable, change.notice_to_durable_seconds),
+        ):
+            if seconds is not None:
+                histogram.observe(max(0.0, seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a new status tells of a job, in the terms of the metrics. "" and None: nothing of the kind."""
+
+    attempt_started: bool
+    failure_reason: str
+    yield_reason: str
+    ended: str
+    gang_wait_seconds: float | None
+    start_seconds: float | None
+    checkpoint_seconds: float | None
+    notice_to_durable_seconds: float | None
+
+
+def changed(before: TrainingJobStatus, after: TrainingJobStatus) -> Change:
+    """What happened between two statuses of one job."""
+    started = after.attempt > before.attempt
+    saved = after.checkpoint if after.checkpoint != before.checkpoint else None
+    stop = after.stop or before.stop
+    yielded = after.restarts.preemptions > before.restarts.preemptions
+    failed = after.restarts.failures + after.restarts.nodes_lost > before.restarts.failures + before.restarts.nodes_lost
+    return Change(
+        attempt_started=started,
+        failure_reason=(after.last_failure.reason if after.last_failure else "Unknown") if failed else "",
+        yield_reason=(stop.reason if stop else "Disrupted") if yielded else "",
+        ended=str(after.phase) if after.phase and after.phase.ended and after.phase != before.phase else "",
+        gang_wait_seconds=_between(after.queued_at, after.started_at) if started and after.attempt == 1 else None,
+        start_seconds=_between(after.started_at, after.running_at) if after.running_at != before.running_at else None,
+        checkpoint_seconds=saved.seconds if saved else None,
+        notice_to_durable_seconds=(
+            saved.time - stop.requested_at
+            if saved
+            and stop
+            and saved.time is not None
+            and saved.attempt == stop.attempt
+            and saved.time >= stop.requested_at
+            else None
+        ),
+    )
+
+
+def _between(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else second - first
+
+
+class Scene(Collector):
+    """The last world as gauges, computed when scraped: no second bookkeeping that could drift from the first."""
+
+    def __init__(self) -> None:
+        self._world = World()
+        self._outcome = Outcome(turns=())
+
+    def show(self, world: World, outcome: Outcome) -> None:
+        """Describe this world from now on."""
+        self._world, self._outcome = world, outcome
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, in a fixed order."""
+        world = self._world
+        yield _family("trainyard_jobs", "Jobs by phase.", "phase", _phases(world))
+        yield _family("trainyard_jobs_pending", "Waiting jobs by why they wait.", "reason", _pending(world))
+        yield _family("trainyard_nodes", "Nodes by whether a member of a gang is on them.", "state", _nodes(world))
+        yield _family(
+            "trainyard_launchers_silent", "Launchers whose last question got no answer.", None, {"": _silent(world)}
+        )
+        yield _family("trainyard_world_objects", "Objects in the caches.", "kind", _objects(world))
+        yield from _training(world)
+
+
+def _family(name: str, text: str, label: str | None, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, text, labels=[label] if label else [])
+    for value, amount in values.items():
+        family.add_metric([value] if label else [], amount)
+    return family
+
+
+def _phases(world: World) -> Mapping[str, int]:
+    tally = Tally(str(job.status.phase or Phase.PENDING) for job in world.jobs.values())
+    return {phase: tally[phase] for phase in Phase}
+
+
+def _pending(world: World) -> Mapping[str, int]:
+    return Tally(job.status.pending.reason for job in active(world) if job.status.pending)
+
+
+def _nodes(world: World) -> Mapping[str, int]:
+    """used: a live member is bound or pinned there; else unavailable: cordoned or not ready; else free."""
+    members = [pod for pod in world.pods.values() if pod.live and pod.membership]
+    used = {pod.node or pod.membership.node for pod in members if pod.membership}
+
+    def state(node: Node) -> str:
+        if node.name in used:
+            return "used"
+        return "free" if node.ready and not node.unschedulable else "unavailable"
+
+    return {"free": 0, "used": 0, "unavailable": 0} | Tally(state(node) for node in world.nodes.values())
+
+
+def _silent(world: World) -> int:
+    return sum(bool(answer.error) for uid, answer in world.answers.items() if uid in world.pods)
+
+
+def _objects(world: World) -> Mapping[str, int]:
+    return {
+        "Node": len(world.nodes),
+        "Pod": len(world.pods),
+        "TrainingJob": len(world.jobs),
+        "PriorityClass": len(world.priority_classes),
+        "Fabric": len(world.fabrics),
+    }
+
+
+def active(world: World) -> Iterator[Job]:
+    """Jobs that have not ended."""
+    return (job for job in world.jobs.values() if not (job.status.phase and job.status.phase.ended))
+
+
+def _training(world: World) -> Iterator[GaugeMetricFamily]:
+    labels = ["namespace", "job"]
+    ready = GaugeMetricFamily("trainyard_job_ready_nodes", "Members that train.", labels=labels)
+    attempt = GaugeMetricFamily("trainyard_job_attempt", "Number of the current attempt.", labels=labels)
+    step = GaugeMetricFamily("trainyard_job_step", "The last step that all members finished.", labels=labels)
+    saved = GaugeMetricFamily("trainyard_job_checkpoint_step", "Step of the newest durable checkpoint.", labels=labels)
+    loss = GaugeMetricFamily("trainyard_job_loss", "The last loss reported.", labels=labels)
+    tokens = GaugeMetricFamily(
+        "trainyard_job_tokens_per_second", "Tokens trained per second, over all members.", labels=labels
+    )
+    answers = _answers(world)
+    for job in active(world):
+        names = [job.namespace, job.name]
+        ready.add_metric(names, job.status.ready_nodes)
+        attempt.add_metric(names, job.status.attempt)
+        if job.status.checkpoint:
+            saved.add_metric(names, job.status.checkpoint.step)
+        members = answers.get(job.uid, {})
+        if members:
+            step.add_metric(names, min(status.step for status in members.values()))
+        first = members.get(0)
+        if first and first.loss is not None:
+            loss.add_metric(names, first.loss)
+        if first and first.tokens_per_second is not None:
+            tokens.add_metric(names, first.tokens_per_second)
+    yield from (ready, attempt, step, saved, loss, tokens)
+
+
+def _answers(world: World) -> Mapping[str, Mapping[int, Status]]:
+    """By job uid and node rank, what the launchers of the current attempt said last."""
+    found: dict[str, dict[int, Status]] = {}
+    for pod_uid, answer in world.answers.items():
+        pod = world.pods.get(pod_uid)
+        if answer.status is None or pod is None or pod.membership is None or not pod.live:
+            continue
+        job = world.jobs.get(pod.membership.job_uid)
+        if job and pod.membership.attempt == job.status.attempt:
+            found.setdefault(job.uid, {})[pod.membership.rank] = answer.status
+    return found

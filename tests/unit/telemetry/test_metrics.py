@@ -1,0 +1,147 @@
+"""What a scrape of the operator says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+from prometheus_client import generate_latest
+from trainyard.api.conditions import Phase, Reason
+from trainyard.api.training_job import Pending, Restarts, SavedCheckpoint, Stop, TrainingJobStatus
+from trainyard.contract.status import Status
+from trainyard.cycle.actions import Outcome
+from trainyard.telemetry.metrics import CYCLE_BUDGET_SECONDS, Metrics, changed
+from trainyard.world.records import Answer, Job, Membership, Node, Pod, World
+
+NOTHING = Outcome(turns=())
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def a_job(name: str, **status: object) -> Job:
+    return Job(
+        namespace="team",
+        name=name,
+        uid=f"uid-{name}",
+        generation=1,
+        resource_version="1",
+        created=0.0,
+        spec=None,
+        status=TrainingJobStatus(**status),  # type: ignore[arg-type]
+    )
+
+
+def a_member(job: Job, rank: int, node: str, attempt: int = 1) -> Pod:
+    return Pod(
+        namespace=job.namespace,
+        name=f"{job.name}-{rank}",
+        uid=f"{job.uid}-{rank}",
+        created=0.0,
+        node=node,
+        phase="Running",
+        requests=MappingProxyType({}),
+        membership=Membership(job.uid, attempt, rank, rank, node, "digest"),
+    )
+
+
+def an_answer(pod: Pod, step: int, loss: float | None = None) -> Answer:
+    assert pod.membership
+    said = Status(pod.uid, pod.membership.attempt, "digest", pod.membership.rank, "training", step=step, loss=loss)
+    return Answer(asked=1.0, status=said, time=2.0)
+
+
+def a_node(name: str, **known: object) -> Node:
+    return Node(name=name, uid=name, labels={}, allocatable={}, **known)  # type: ignore[arg-type]
+
+
+def shown(world: World) -> Metrics:
+    metrics = Metrics("0.1.0")
+    metrics.cycled(world, NOTHING, 0.001)
+    return metrics
+
+
+def test_a_training_job_shows_the_slowest_members_step_and_rank_zeros_loss() -> None:
+    job = a_job("small-lm", phase=Phase.RUNNING, attempt=1, ready_nodes=2)
+    pods = (a_member(job, 0, "a"), a_member(job, 1, "b"))
+    answers = {pods[0].uid: an_answer(pods[0], 8, loss=2.5), pods[1].uid: an_answer(pods[1], 7, loss=9.0)}
+    metrics = shown(World(jobs={job.uid: job}, pods={p.uid: p for p in pods}, answers=answers))
+    assert value(metrics, "trainyard_job_step", namespace="team", job="small-lm") == 7
+    assert value(metrics, "trainyard_job_loss", namespace="team", job="small-lm") == 2.5
+    assert value(metrics, "trainyard_job_ready_nodes", namespace="team", job="small-lm") == 2
+
+
+def test_the_answers_of_an_older_attempt_say_nothing_of_the_job() -> None:
+    job = a_job("small-lm", phase=Phase.STARTING, attempt=2)
+    old = a_member(job, 0, "a", attempt=1)
+    metrics = shown(World(jobs={job.uid: job}, pods={old.uid: old}, answers={old.uid: an_answer(old, 8)}))
+    assert value(metrics, "trainyard_job_step", namespace="team", job="small-lm") is None
+
+
+def test_an_ended_job_has_no_series_of_its_own() -> None:
+    running, ended = a_job("first", phase=Phase.RUNNING, attempt=1), a_job("second", phase=Phase.SUCCEEDED, attempt=1)
+    metrics = shown(World(jobs={j.uid: j for j in (running, ended)}))
+    assert b'job="second"' in generate_latest(shown(World(jobs={"x": a_job("second", phase=Phase.RUNNING)})).registry)
+    assert b'job="second"' not in generate_latest(metrics.registry)
+    metrics.cycled(World(), NOTHING, 0.001)
+    assert b'job="first"' not in generate_latest(metrics.registry)
+
+
+def test_jobs_are_counted_by_phase_and_by_why_they_wait() -> None:
+    waiting = a_job("w", phase=Phase.PENDING, pending=Pending(reason=Reason.INSUFFICIENT_NODES))
+    metrics = shown(World(jobs={j.uid: j for j in (waiting, a_job("new"), a_job("s", phase=Phase.SUSPENDED))}))
+    assert value(metrics, "trainyard_jobs", phase="Pending") == 2
+    assert value(metrics, "trainyard_jobs", phase="Suspended") == 1
+    assert value(metrics, "trainyard_jobs", phase="Failed") == 0
+    assert value(metrics, "trainyard_jobs_pending", reason="InsufficientNodes") == 1
+
+
+def test_a_node_is_used_from_the_moment_a_member_is_pinned_to_it() -> None:
+    job = a_job("j", phase=Phase.STARTING, attempt=1)
+    pinned = replace(a_member(job, 0, "a"), node="")
+    nodes = {node.name: node for node in (a_node("a"), a_node("b", unschedulable=True), a_node("c"))}
+    metrics = shown(World(nodes=nodes, jobs={job.uid: job}, pods={pinned.uid: pinned}))
+    assert [value(metrics, "trainyard_nodes", state=s) for s in ("free", "used", "unavailable")] == [1, 1, 1]
+
+
+def test_a_cycle_over_its_budget_is_counted() -> None:
+    metrics = shown(World())
+    assert value(metrics, "trainyard_cycles_over_budget_total") == 0
+    metrics.cycled(World(), NOTHING, CYCLE_BUDGET_SECONDS * 2)
+    assert value(metrics, "trainyard_cycles_over_budget_total") == 1
+    assert value(metrics, "trainyard_cycle_duration_seconds_count") == 2
+
+
+def test_a_yield_counts_once_with_the_reason_of_its_stop_and_the_seconds_until_durable() -> None:
+    stop = Stop(attempt=1, reason=Reason.PREEMPTED, requested_at=100.0, deadline=220.0)
+    running = TrainingJobStatus(phase=Phase.YIELDING, attempt=1, stop=stop)
+    saved = running.but(checkpoint=SavedCheckpoint(step=40, attempt=1, seconds=3.0, time=104.0))
+    gone = saved.but(phase=Phase.PENDING, stop=None, restarts=Restarts(preemptions=1))
+    metrics = Metrics("0.1.0")
+    for before, after in ((running, saved), (saved, gone), (gone, gone)):
+        metrics.wrote(before, after)
+    assert value(metrics, "trainyard_preemptions_total", reason="Preempted") == 1
+    assert value(metrics, "trainyard_notice_to_durable_seconds_sum") == 4.0
+    assert value(metrics, "trainyard_notice_to_durable_seconds_count") == 1
+    assert value(metrics, "trainyard_checkpoint_duration_seconds_sum") == 3.0
+
+
+def test_a_checkpoint_from_before_the_notice_is_no_answer_to_it() -> None:
+    stop = Stop(attempt=1, reason=Reason.PREEMPTED, requested_at=100.0, deadline=220.0)
+    before = TrainingJobStatus(attempt=1, stop=stop)
+    after = before.but(checkpoint=SavedCheckpoint(step=40, attempt=1, seconds=3.0, time=99.0))
+    assert changed(before, after).notice_to_durable_seconds is None
+
+
+def test_the_wait_of_a_gang_is_measured_at_its_first_attempt_alone() -> None:
+    queued = TrainingJobStatus(phase=Phase.PENDING, queued_at=10.0)
+    first = queued.but(attempt=1, started_at=40.0)
+    assert changed(queued, first).gang_wait_seconds == 30.0
+    assert changed(first, first.but(attempt=2, started_at=90.0)).gang_wait_seconds is None
+
+
+def test_every_metric_has_the_prefix_and_a_help_text() -> None:
+    for family in Metrics("0.1.0").registry.collect():
+        assert family.name.startswith("trainyard_"), family.name
+        assert family.documentation.endswith("."), family.name
