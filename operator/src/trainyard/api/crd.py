@@ -165,7 +165,7 @@ def _without_defaults(schema: Schema) -> Schema:
 _TYPE_META: Final[Mapping[str, Schema]] = {
     "apiVersion": {"type": "string", "description": "Group and version of this object's schema."},
     "kind": {"type": "string", "description": "Kind of this object."},
-    "metadata": {"type": "object"},
+    "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
 }
 
 

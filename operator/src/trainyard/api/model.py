@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"
+DURATION_PATTERN: Final = "^([0-9]+([.][0-9]+)?(ms|s|m|h))+$"
 """Go's spelling, which the rest of Kubernetes uses as well; there is no unit above the hour."""
 
 _SECONDS_PER_UNIT: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -114,7 +114,22 @@ Time = Annotated[
 
 LABEL_PATTERN: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """A DNS-1035 label."""
-Label = Annotated[str, Field(pattern=LABEL_PATTERN, max_length=63)]
+Label = Annotated[
+    str,
+    Field(pattern=LABEL_PATTERN, max_length=63),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "maxLength": 63,
+            "x-kubernetes-validations": [
+                {
+                    "rule": f"self.matches('{LABEL_PATTERN}')",
+                    "message": "not a name; use lower-case letters, digits and dashes, beginning with a letter",
+                }
+            ],
+        }
+    ),
+]
 """A name that becomes part of other names."""
 NodeName = Annotated[str, Field(min_length=1, max_length=253)]
 

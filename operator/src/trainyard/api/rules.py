@@ -79,11 +79,12 @@ TRAINING_JOB: Final = (
     Rule(
         "",
         f"size(self.metadata.name) <= {names.MAX_JOB_NAME} && self.metadata.name.matches('{LABEL_PATTERN}')",
-        f"='metadata.name: ' + self.metadata.name + ' is not {JOB_NAME}'",
+        f"=self.metadata.name + ' is not {JOB_NAME}'",
+        field=".metadata.name",
     ),
     Rule(
         "spec.template.spec",
-        f"self.containers.size() == 1 || self.containers.exists_one(c, c.name == '{names.TRAINER_CONTAINER}')",
+        f"self.containers.size() <= 1 || self.containers.exists_one(c, c.name == '{names.TRAINER_CONTAINER}')",
         ONE_TRAINER,
         field=".containers",
     ),

@@ -1,0 +1,202 @@
+"""TrainingJobs with one thing wrong each, and what is answered: put to the API server and to `trainyard.api.validate` alike."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from trainyard.api import rules
+
+Manifest = dict[str, Any]
+
+
+def a_job(name: str = "small-lm", **spec: Any) -> Manifest:
+    """The shortest job there is, with the given fields of its specification."""
+    container = {"name": "trainer", "image": "trainyard/trainer:0.1.0"}
+    return {
+        "apiVersion": "trainyard.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {"nodes": 4, "template": {"spec": {"containers": [container]}}, **spec},
+    }
+
+
+def with_pod(**pod_spec: Any) -> Manifest:
+    """The shortest job with fields of its pod's specification replaced."""
+    job = a_job()
+    job["spec"]["template"]["spec"] |= pod_spec
+    return job
+
+
+def with_trainer(**container: Any) -> Manifest:
+    """The shortest job with fields of the container that trains replaced."""
+    job = a_job()
+    job["spec"]["template"]["spec"]["containers"][0] |= container
+    return job
+
+
+def with_volume(**volume: Any) -> Manifest:
+    """A job that saves to a volume of the given kind."""
+    return with_spec(with_pod(volumes=[{"name": "state", **volume}]), checkpoint={"volume": "state"})
+
+
+def with_spec(job: Manifest, **spec: Any) -> Manifest:
+    """A copy of a job with fields of its specification replaced; None takes one away."""
+    changed = copy.deepcopy(job)
+    merged = {**changed["spec"], **spec}
+    changed["spec"] = {key: value for key, value in merged.items() if value is not None}
+    return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A job that is refused.
+
+    path: of the field that is blamed. said: part of what `validate` says of it. at_apply: part of the API server's answer;
+    None where no schema can say it, so that the operator says it in a condition.
+    """
+
+    job: Manifest
+    path: str
+    said: str
+    at_apply: str | None
+
+
+CONTAINERS = "spec.template.spec.containers"
+PAIR = [{"name": "one", "image": "a"}, {"name": "two", "image": "b"}]
+
+WRONG: dict[str, Wrong] = {
+    "no nodes at all": Wrong(
+        a_job(nodes=0), "spec.nodes", "0 is too small; use 1 or more", "greater than or equal to 1"
+    ),
+    "negative nodes": Wrong(
+        a_job(nodes=-1), "spec.nodes", "-1 is too small; use 1 or more", "greater than or equal to 1"
+    ),
+    "nodes left out": Wrong(with_spec(a_job(), nodes=None), "spec.nodes", "is missing", "Required value"),
+    "nodes in words": Wrong(
+        a_job(nodes="four"), "spec.nodes", '"four" is not a whole number', "must be of type integer"
+    ),
+    "a name too long for host names": Wrong(a_job("a" * 41), "metadata.name", "at most 40", "at most 40"),
+    "a name with a dot": Wrong(
+        a_job("small.lm"), "metadata.name", '"small.lm" is not a name', "small.lm is not a name"
+    ),
+    "a name that begins with a digit": Wrong(
+        a_job("7b"), "metadata.name", "beginning with a letter", "beginning with a letter"
+    ),
+    "no container at all": Wrong(with_pod(containers=[]), CONTAINERS, "at least one container", "at least 1 items"),
+    "two containers, none of them named trainer": Wrong(
+        with_pod(containers=PAIR), CONTAINERS, rules.ONE_TRAINER, rules.ONE_TRAINER
+    ),
+    "a restartPolicy that restarts": Wrong(
+        with_pod(restartPolicy="Always"), "spec.template.spec.restartPolicy", rules.NEVER_RESTARTS, rules.NEVER_RESTARTS
+    ),
+    "a rank of one's own": Wrong(
+        with_trainer(env=[{"name": "FINE"}, {"name": "RANK", "value": "0"}]),
+        f"{CONTAINERS}[0].env[1].name",
+        "RANK says who a process is",
+        "RANK says who a process is in the gang and is set by Trainyard; leave it out",
+    ),
+    "a setting of the launcher": Wrong(
+        with_trainer(env=[{"name": "TRAINYARD_PLAN", "value": "/mine"}]),
+        f"{CONTAINERS}[0].env[0].name",
+        "TRAINYARD_PLAN says who",
+        "TRAINYARD_PLAN says who",
+    ),
+    "a reserved name among the network's settings": Wrong(
+        a_job(network={"env": [{"name": "MASTER_ADDR", "value": "10.0.0.1"}]}),
+        "spec.network.env[0].name",
+        "MASTER_ADDR says who",
+        "MASTER_ADDR says who",
+    ),
+    "an image of one's own without a command": Wrong(
+        with_trainer(image="mine/lm:3"), CONTAINERS, rules.NEEDS_COMMAND, rules.NEEDS_COMMAND
+    ),
+    "a command beside a configuration of the built-in trainer": Wrong(
+        with_spec(with_trainer(command=["python", "mine.py"]), trainer={}),
+        "spec.trainer",
+        rules.COMMAND_OR_TRAINER,
+        rules.COMMAND_OR_TRAINER,
+    ),
+    "checkpoints on a volume that is not there": Wrong(
+        a_job(checkpoint={"volume": "nowhere"}), "spec.checkpoint.volume", rules.NO_SUCH_VOLUME, rules.NO_SUCH_VOLUME
+    ),
+    "checkpoints on a volume that no two pods share": Wrong(
+        with_volume(emptyDir={}), "spec.checkpoint.volume", "kind emptyDir", None
+    ),
+    "a node chosen by hand": Wrong(with_pod(nodeName="n1"), "spec.template.spec.nodeName", "leave it out", None),
+    "an interval of no steps": Wrong(
+        a_job(checkpoint={"every": 0}), "spec.checkpoint.every", "0 is too small", "neither steps nor"
+    ),
+    "an interval in days": Wrong(
+        a_job(checkpoint={"every": "1d"}), "spec.checkpoint.every", "not a duration", "neither steps nor"
+    ),
+    "a grace of no time": Wrong(
+        a_job(checkpoint={"grace": "0s"}), "spec.checkpoint.grace", "no time at all", "more than 0s"
+    ),
+    "no checkpoint to keep": Wrong(
+        a_job(checkpoint={"keep": 0}), "spec.checkpoint.keep", "use 1 or more", "greater than or equal to 1"
+    ),
+    "a time without a unit": Wrong(a_job(maxRuntime="48"), "spec.maxRuntime", "not a duration", "not a time"),
+    "a level that cannot be a name": Wrong(
+        a_job(placement={"within": {"level": "Leaf 1"}}),
+        "spec.placement.within.level",
+        "not a name",
+        "not a name; use lower-case",
+    ),
+    "locality without a level": Wrong(
+        a_job(placement={"within": {"required": True}}), "spec.placement.within.level", "is missing", "Required value"
+    ),
+    "a negative failure budget": Wrong(
+        a_job(restart={"failures": -1}), "spec.restart.failures", "use 0 or more", "greater than or equal to 0"
+    ),
+    "a training of no steps": Wrong(
+        a_job(trainer={"steps": 0}), "spec.trainer.steps", "use 1 or more", "greater than or equal to 1"
+    ),
+    "a model that does not exist": Wrong(
+        a_job(trainer={"model": {"preset": "huge"}}),
+        "spec.trainer.model.preset",
+        "none of the choices",
+        "Unsupported value",
+    ),
+    "heads that do not divide the width": Wrong(
+        a_job(trainer={"model": {"preset": "tiny", "heads": 5}}), "spec.trainer.model.width", "not a multiple", None
+    ),
+}
+
+FINE: dict[str, Manifest] = {
+    "the shortest job": a_job(),
+    "the longest name": a_job("a" * 40),
+    "the only container, whatever its name": with_trainer(name="main"),
+    "one of several containers named trainer": with_pod(
+        containers=[{"name": "trainer", "image": "trainyard/trainer"}, PAIR[0]]
+    ),
+    "an image of one's own with a command": with_trainer(image="mine/lm:3", command=["python", "mine.py"]),
+    "an image of one's own that holds the built-in trainer": with_spec(with_trainer(image="mine/lm:3"), trainer={}),
+    "the trainer's image from another registry": with_trainer(
+        image="registry.example/mirror/trainyard/trainer@sha256:00"
+    ),
+    "restartPolicy Never": with_pod(restartPolicy="Never"),
+    "environment that is not reserved": with_trainer(
+        env=[
+            {"name": "NCCL_DEBUG", "value": "INFO"},
+            {"name": "RANKS"},
+            {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "x"}}},
+        ]
+    ),
+    "a field of the pod that no schema here knows": with_pod(aFieldOfTomorrow={"kept": [1, 2]}),
+    "an interval in steps": with_spec(
+        with_volume(persistentVolumeClaim={"claimName": "c"}), checkpoint={"volume": "state", "every": 200}
+    ),
+    "an interval in time": a_job(checkpoint={"every": "1h30m", "grace": "1.5m", "keep": 1}),
+    "everything said": a_job(
+        processesPerNode=8,
+        suspend=True,
+        priorityClassName="research",
+        maxRuntime="48h",
+        placement={"within": {"level": "leaf", "required": True}, "avoidNodes": ["n1", "n2"]},
+        restart={"failures": 0, "per": "1h"},
+        network={"env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
+        trainer={"model": {"preset": "tiny"}, "steps": 20},
+    ),
+}
