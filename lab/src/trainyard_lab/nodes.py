@@ -1,0 +1,239 @@
+"""All nodes of a lab: bring them up, take them down, say how they are.
+
+`up` may be called at any time: what runs stays, what is missing is made. `down` finds everything by name (run folder,
+namespace prefix, cgroup, socket path in a shim's command line), so it needs no memory of what `up` did and takes down
+what a crash left half made.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from trainyard_lab import cluster, dns, images, keeper, mounts, node, processes
+from trainyard_lab.api import Api, Object
+from trainyard_lab.controlplane import START_ORDER, ControlPlane
+from trainyard_lab.fabric import Node
+from trainyard_lab.layout import Lab
+from trainyard_lab.progress import say, step
+
+IMPORTS_AT_ONCE = 2
+STARTS_AT_ONCE = 4
+READY_SECONDS = 120
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node as `status` shows it.
+
+    programs: those of its three that run; ready: whether the API server calls the node Ready; None if it knows none.
+    """
+
+    name: str
+    place: str
+    address: str
+    programs: tuple[str, ...]
+    ready: bool | None
+    images: tuple[str, ...]
+
+
+def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path]) -> None:
+    """DNS, nodes, images, storage, labels: all there and Ready when this returns.
+
+    plane: a running control plane that is advertised at `lab.host_address`, so the fabric is there already.
+    programs: kubelet, kube-proxy and coredns.
+    """
+    everyone = lab.topology.nodes
+    archives = images.archives(lab.cache)
+    dns.start(lab, plane, programs)
+    with step(f"{len(everyone)} nodes"):
+        _for_each(everyone, lambda one: _start_containerd(lab, one, plane), at_once=STARTS_AT_ONCE)
+        _for_each(everyone, lambda one: _import(lab, one, archives), at_once=IMPORTS_AT_ONCE)
+        _for_each(everyone, lambda one: node.start_kubelet(lab, one, programs), at_once=STARTS_AT_ONCE)
+        _wait_until_ready(lab, Api(plane))
+    cluster.furnish(lab, Api(plane))
+    _start_keeper(lab)
+    _wait_for_resources(lab, Api(plane))
+
+
+def _start_containerd(lab: Lab, one: Node, plane: ControlPlane) -> None:
+    node.write_settings(lab, one, plane)
+    node.start_containerd(lab, one)
+
+
+def _import(lab: Lab, one: Node, archives: Iterable[images.Archive]) -> None:
+    for archive in images.import_missing(node.folders(lab, one), archives):
+        say(f"{one.name}: has {archive.image} now")
+
+
+def _wait_until_ready(lab: Lab, api: Api) -> None:
+    running = processes.find(lab.run)
+    for one in lab.topology.nodes:
+        processes.wait_until(
+            lambda one=one: is_ready(api.find(f"{cluster.NODES}/{one.name}")),  # type: ignore[misc]
+            f"node {one.name}",
+            deadline_seconds=READY_SECONDS,
+            needs=[running[name] for name in node.program_names(one)],
+        )
+
+
+def _wait_for_resources(lab: Lab, api: Api) -> None:
+    keeping = processes.find(lab.run)[keeper.NAME]
+    for one in lab.topology.nodes:
+        processes.wait_until(
+            lambda one=one: not keeper.lost_resources(api.get(f"{cluster.NODES}/{one.name}")),  # type: ignore[misc]
+            f"the extended resources of {one.name}",
+            deadline_seconds=READY_SECONDS,
+            needs=[keeping],
+        )
+
+
+def is_ready(found: Object | None) -> bool:
+    """Whether a node exists and its kubelet says that it is ready."""
+    conditions = (found or {}).get("status", {}).get("conditions", [])
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _start_keeper(lab: Lab) -> None:
+    if keeper.NAME not in processes.find(lab.run):
+        processes.start(lab.run, keeper.NAME, [sys.executable, "-m", keeper.__name__, lab.run])
+
+
+def down(lab: Lab) -> None:
+    """Stop all that `up` started and remove what it left; what is not there is not missed.
+
+    In this order: who would start things again (keeper, kubelets), pods' processes, containerd, its shims, which
+    outlive it, then mounts, cgroups and files. The control plane and the fabric are not touched.
+    """
+    running = processes.find(lab.run)
+    ours = [name for name in running if name not in START_ORDER]
+    last = [name for name in ours if name.endswith("-containerd")]
+    _for_each([name for name in ours if name not in last], lambda name: processes.stop(running[name], 2), at_once=8)
+    _kill_pods(lab)
+    _for_each(last, lambda name: processes.stop(running[name], 5), at_once=8)
+    _kill_all(lambda: _shims(lab), "containerd's shims")
+    if lab.run.exists():
+        mounts.unmount_below(lab.run)
+        if left := mounts.below(lab.run.resolve()):
+            raise DownError(f"still mounted, so nothing below {lab.run} is removed: {', '.join(map(str, left))}")
+        for folder in (lab.nodes, lab.volumes, lab.run / dns.NAME):
+            shutil.rmtree(folder, ignore_errors=True)
+    _remove_cgroups(lab)
+    _remove_traces(lab)
+
+
+class DownError(Exception):
+    """Something of the lab could not be taken away."""
+
+
+def _pod_processes(lab: Lab) -> frozenset[int]:
+    return frozenset(
+        int(line) for top in _cgroups(lab) for listed in top.rglob("cgroup.procs") for line in _lines(listed)
+    )
+
+
+def _kill_pods(lab: Lab) -> None:
+    for top in _cgroups(lab):
+        for frozen in top.rglob("freezer.state"):
+            frozen.write_text("THAWED")  # what is frozen does not die
+    _kill_all(lambda: _pod_processes(lab), "processes of pods")
+
+
+def _shims(lab: Lab) -> frozenset[int]:
+    """The shims of this lab's nodes, known by the socket in their command line."""
+    sockets = {str(node.folders(lab, one).socket).encode() for one in lab.topology.nodes}
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            words = _bytes(entry / "cmdline").split(b"\0")
+            if words[0].endswith(b"containerd-shim-runc-v2") and sockets & set(words):
+                found.add(int(entry.name))
+    return frozenset(found)
+
+
+def _kill_all(find: Callable[[], frozenset[int]], what: str) -> None:
+    """SIGKILL until none is found: while they die they may still fork."""
+
+    def gone() -> bool:
+        for pid in (found := find()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    processes.wait_until(gone, f"the end of {what}", deadline_seconds=30)
+
+
+def _cgroups(lab: Lab) -> list[Path]:
+    """The lab's topmost cgroup in every hierarchy there is (v1: one per controller)."""
+    name = node.cgroup(lab).strip("/")
+    return [path for pattern in (name, f"*/{name}") for path in node.CGROUPS.glob(pattern)]
+
+
+def _remove_cgroups(lab: Lab) -> None:
+    for top in _cgroups(lab):
+        for folder in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
+            folder.rmdir()
+        top.rmdir()
+
+
+def _remove_traces(lab: Lab) -> None:
+    """What containerd keeps outside of the folders that it is told to use."""
+    for result in node.CNI_RESULTS.glob(f"{lab.topology.prefix}-*"):
+        result.unlink(missing_ok=True)
+    for path in node.SHIM_SOCKETS.glob("*"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)  # nobody will ever listen on it again
+            except OSError:
+                continue
+
+
+def status(lab: Lab, plane: ControlPlane | None) -> tuple[NodeStatus, ...]:
+    """All nodes of the topology, also those that are not up. plane: None if it does not run."""
+    running = processes.find(lab.run)
+    api = Api(plane) if plane else None
+    found = []
+    for one in lab.topology.nodes:
+        programs = [name.removeprefix(f"{one.name}-") for name in node.program_names(one) if name in running]
+        place = node.folders(lab, one)
+        found.append(
+            NodeStatus(
+                name=one.name,
+                place=f"{one.spine}/{one.leaf}",
+                address=one.address,
+                programs=tuple(programs),
+                ready=is_ready(api.find(f"{cluster.NODES}/{one.name}")) if api else None,
+                images=tuple(images.imported(place)) if "containerd" in programs else (),
+            )
+        )
+    return tuple(found)
+
+
+def _for_each(items: Iterable[T], act: Callable[[T], object], *, at_once: int) -> None:
+    """Act on all of them, a few at once; the first failure is raised when the others have ended."""
+    with ThreadPoolExecutor(at_once) as pool:
+        for done in [pool.submit(act, item) for item in items]:
+            done.result()
+
+
+def _lines(path: Path) -> list[str]:
+    return _bytes(path).decode().splitlines()
+
+
+def _bytes(path: Path) -> bytes:
+    """Empty if it is gone: processes and cgroups end while one looks."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
