@@ -17,6 +17,10 @@ from trainyard.contract.codec import ContractError, dumps, loads
 FORMAT = 1
 
 
+class NewerFormat(ContractError):
+    """The plan was written for a newer launcher than this one: the image has to be updated, trying again cannot help."""
+
+
 def pod_name(job: str, member: int) -> str:
     """Name and host name of a member. The number is never used twice in a job, so the name speaks of one pod alone."""
     return f"{job}-{member}"
@@ -155,7 +159,7 @@ def decode(text: str | bytes) -> Plan:
     """Read plan.json; ContractError names what is wrong with it."""
     plan = loads(Plan, text)
     if plan.format > FORMAT:
-        raise ContractError(
+        raise NewerFormat(
             f"Plan.format: {plan.format} is newer than {FORMAT}, the newest that this launcher reads; update the image"
         )
     product = 1

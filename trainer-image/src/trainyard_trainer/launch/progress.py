@@ -1,0 +1,195 @@
+"""What is known of a worker from its reports: a fold, one report at a time.
+
+A report is a claim by a program that may be anybody's. It moves figures; it never moves the launcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from trainyard.contract.plan import Mark
+from trainyard.contract.status import Commit, WorkerPhase
+
+from trainyard_trainer.report import (
+    CheckpointDurable,
+    CheckpointStarted,
+    Failed,
+    Phase,
+    PhaseChanged,
+    Report,
+    ResumedFrom,
+    StepDone,
+    StopAcknowledged,
+    Warned,
+)
+
+SMOOTHING = 0.3
+"""Weight of the newest value in a moving average: about the last five steps or saves count."""
+KEPT_WARNINGS = 8
+COUNTED_REASONS = 32
+"""More reasons than this are counted as OTHER_REASON: each one is a series in somebody's Prometheus."""
+OTHER_REASON = "Other"
+LONGEST_PATH = 1024
+"""Characters of a checkpoint's path; a longer one is not repeated (last words have 3,500 bytes for everything)."""
+
+WORKER_PHASES: Mapping[Phase, WorkerPhase] = {
+    Phase.IMPORT: WorkerPhase.STARTING,
+    Phase.INIT: WorkerPhase.STARTING,
+    Phase.LOAD: WorkerPhase.LOADING,
+    Phase.WARM_UP: WorkerPhase.TRAINING,
+    Phase.TRAIN: WorkerPhase.TRAINING,
+    Phase.EVAL: WorkerPhase.TRAINING,
+    Phase.SAVE: WorkerPhase.SAVING,
+    Phase.DONE: WorkerPhase.ENDED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One worker, as far as it has spoken. Times named `_time` are seconds since the epoch, by the worker's clock.
+
+    heard: when its last report was read (the launcher's monotonic clock); None: it never spoke.
+    phase_since: when its present phase began. phase_seconds: time spent in each phase that is over.
+    step: steps done. smooth_step_seconds, smooth_save_seconds: moving averages, None before the first.
+    commit: the newest durable checkpoint of this attempt. agreed_step: where all ranks agreed to stop.
+    saves: checkpoints that became durable. warnings: the newest; warned: how many of each reason.
+    """
+
+    heard: float | None = None
+    phase: Phase | None = None
+    phase_since: float | None = None
+    phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
+    step: int = 0
+    steps_reported: int = 0
+    step_seconds_sum: float = 0.0
+    last_step_seconds: float | None = None
+    smooth_step_seconds: float | None = None
+    first_step_time: float | None = None
+    last_step_time: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    tokens_per_second: float | None = None
+    tokens: int = 0
+    saving: bool = False
+    saves: int = 0
+    smooth_save_seconds: float | None = None
+    commit: Commit | None = None
+    agreed_step: int | None = None
+    resumed: Mark | None = None
+    failed: Failed | None = None
+    warnings: tuple[str, ...] = ()
+    warned: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def steps_begun(self) -> bool:
+        """Whether it has finished a step: from then on its silence means something."""
+        return self.steps_reported > 0
+
+
+def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progress:
+    """What is known after one more report, read at `now` (monotonic). A claim about another attempt's commit is not ours."""
+    progress = replace(progress, heard=now)
+    match report:
+        case PhaseChanged(phase=phase):
+            return _enter(progress, phase, report.at)
+        case StepDone():
+            return _step(progress, report)
+        case CheckpointStarted():
+            return replace(progress, saving=True)
+        case CheckpointDurable():
+            return _durable(progress, report, attempt)
+        case StopAcknowledged(step=step):
+            return replace(progress, agreed_step=step)
+        case ResumedFrom(attempt=origin, step=step):
+            return replace(progress, resumed=Mark(origin, step), step=max(progress.step, step))
+        case Failed():
+            return replace(progress, failed=report)
+        case Warned(reason=reason, message=message):
+            return _warn(progress, reason, message)
+    return progress
+
+
+def step_of(all_progress: Iterable[Progress]) -> int:
+    """The last step that all of them have done."""
+    return min((progress.step for progress in all_progress), default=0)
+
+
+def phase_of(all_progress: Iterable[Progress], *, stopping: bool) -> WorkerPhase:
+    """The slowest of them speaks for the pod; once a stop was asked, those that train or wait are stopping."""
+    order = list(WorkerPhase)
+    phases = [WORKER_PHASES[p.phase] if p.phase else WorkerPhase.STARTING for p in all_progress]
+    slowest = min(phases, key=order.index, default=WorkerPhase.ENDED)
+    if stopping and slowest not in (WorkerPhase.SAVING, WorkerPhase.ENDED):
+        return WorkerPhase.STOPPING
+    return slowest
+
+
+def newest_commit(all_progress: Iterable[Progress]) -> Commit | None:
+    """The newest durable checkpoint that any of them knows of."""
+    commits = [progress.commit for progress in all_progress if progress.commit]
+    return max(commits, key=lambda commit: (commit.step, commit.time), default=None)
+
+
+def durable_seconds(all_progress: Iterable[Progress], now: float) -> float | None:
+    """How long from `now` (seconds since the epoch) until a save would be durable: the rest of the step, then a save.
+
+    None while no save was seen: a guess would be taken for a promise.
+    """
+    longest: float | None = None
+    for progress in all_progress:
+        if progress.smooth_save_seconds is None or progress.smooth_step_seconds is None:
+            continue
+        begun = now if progress.last_step_time is None else progress.last_step_time
+        rest = min(max(begun + progress.smooth_step_seconds - now, 0.0), progress.smooth_step_seconds)
+        longest = max(longest or 0.0, rest + progress.smooth_save_seconds)
+    return longest
+
+
+def _enter(progress: Progress, phase: Phase, at: float) -> Progress:
+    spent = dict(progress.phase_seconds)
+    if progress.phase is not None and progress.phase_since is not None:
+        spent[progress.phase] = spent.get(progress.phase, 0.0) + max(at - progress.phase_since, 0.0)
+    return replace(progress, phase=phase, phase_since=at, phase_seconds=spent)
+
+
+def _step(progress: Progress, report: StepDone) -> Progress:
+    seconds = max(report.step_seconds, 0.0)
+    return replace(
+        progress,
+        step=report.step,
+        steps_reported=progress.steps_reported + 1,
+        step_seconds_sum=progress.step_seconds_sum + seconds,
+        last_step_seconds=seconds,
+        smooth_step_seconds=_smooth(progress.smooth_step_seconds, seconds),
+        first_step_time=progress.first_step_time or report.at,
+        last_step_time=report.at,
+        loss=report.loss,
+        grad_norm=report.grad_norm,
+        tokens_per_second=report.tokens / seconds if seconds > 0 else None,
+        tokens=progress.tokens + max(report.tokens, 0),
+    )
+
+
+def _durable(progress: Progress, report: CheckpointDurable, attempt: int) -> Progress:
+    if report.attempt != attempt:
+        return progress
+    path = report.path if len(report.path) <= LONGEST_PATH else ""
+    commit = Commit(attempt, report.step, path, report.bytes, max(report.seconds, 0.0), report.at)
+    return replace(
+        progress,
+        commit=commit,
+        saving=False,
+        saves=progress.saves + 1,
+        smooth_save_seconds=_smooth(progress.smooth_save_seconds, commit.seconds),
+    )
+
+
+def _warn(progress: Progress, reason: str, message: str) -> Progress:
+    counted = reason if reason in progress.warned or len(progress.warned) < COUNTED_REASONS else OTHER_REASON
+    warned = {**progress.warned, counted: progress.warned.get(counted, 0) + 1}
+    return replace(progress, warned=warned, warnings=(*progress.warnings, f"{reason}: {message}")[-KEPT_WARNINGS:])
+
+
+def _smooth(before: float | None, value: float) -> float:
+    return value if before is None else before + SMOOTHING * (value - before)

@@ -1,0 +1,394 @@
+"""The launcher itself: one thread that owns the workers and everything known of them, and decides what comes next.
+
+Signals, reports, requests and time limits all arrive in the same loop, so there is nothing to lock. The order of events: the
+workers run; a stop is asked (they save and leave by themselves until its deadline), or one of them fails, or falls silent;
+then whoever is left is told to end (SIGTERM), and soon after made to (SIGKILL).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from trainyard.contract import requests
+from trainyard.contract.exits import Exit
+from trainyard.contract.plan import Plan, digest
+from trainyard.contract.status import Fault, LastWords, Status, encode_status
+
+from trainyard_trainer.launch import control, metrics, workers
+from trainyard_trainer.launch.control import Answer, Control, Get, Mailbox, Question
+from trainyard_trainer.launch.ending import LAUNCHER, Ended, Hang, Happened, Notice, ending, first_fault
+from trainyard_trainer.launch.environment import worker_environment
+from trainyard_trainer.launch.hang import furthest_behind
+from trainyard_trainer.launch.loop import Loop
+from trainyard_trainer.launch.output import Console, Voice, join_all
+from trainyard_trainer.launch.progress import Progress, durable_seconds, heard, newest_commit, phase_of, step_of
+from trainyard_trainer.launch.workers import Worker
+from trainyard_trainer.report import Report, StopAcknowledged
+
+TICK_SECONDS: Final = 1.0
+"""The longest the loop sleeps: how late a deadline may be noticed."""
+FREEZE_SECONDS: Final = 5.0
+"""A loop that slept this much longer than it wanted to was frozen (SIGSTOP, a suspended machine)."""
+TERM_SECONDS: Final = 5.0
+"""From SIGTERM to SIGKILL: workers that wait in a collective for a dead peer have nothing to finish."""
+KILL_SECONDS: Final = 10.0
+"""From SIGKILL until a process is given up: one in uninterruptible sleep (a dead volume) may never end."""
+FLUSH_SECONDS: Final = 3.0
+"""For the last lines of the workers to reach the log."""
+BIND_SECONDS: Final = 5.0
+"""Between two tries to listen where the port is taken."""
+WARNINGS: Final = 8
+WARNING_CHARACTERS: Final = 500
+
+TRAINER_MODULE: Final = "trainyard_trainer.train"
+DEFAULT_GRACE_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Who this launcher is and what it runs. key: None where requests cannot be verified."""
+
+    plan: Plan
+    plan_path: str
+    node_rank: int
+    pod_uid: str
+    port: int
+    key: bytes | None
+    command: Sequence[str]
+    environment: Mapping[str, str]
+
+    @property
+    def grace_seconds(self) -> float:
+        """How long a stop without a deadline of its own may take."""
+        return self.plan.checkpoints.grace_seconds if self.plan.checkpoints else DEFAULT_GRACE_SECONDS
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the command is known to look at the stop file, also before its first report."""
+        return TRAINER_MODULE in self.command
+
+
+class Supervisor:
+    """Runs one attempt. `run` returns when no worker is left."""
+
+    def __init__(self, settings: Settings, loop: Loop, voice: Voice, leave_words: Callable[[LastWords], None]) -> None:
+        self._settings = settings
+        self._plan = settings.plan
+        self._digest = digest(settings.plan)
+        self._loop = loop
+        self._voice = voice
+        self._leave_words = leave_words
+        self._console = Console(1)
+        self._mailbox = Mailbox(loop.wake)
+        self._control: Control | None = None
+        self._bind_at = 0.0
+        self._folder = workers.private_folder()
+        self._workers: list[Worker] = []
+        self._warnings: list[str] = []
+        self._checkpoints_asked = 0
+        self._notice: Notice | None = None
+        self._deadline: float | None = None
+        self._kill_at: float | None = None
+        self._hang: Hang | None = None
+        self._overdue = False
+        self._error: Fault | None = None
+        self._error_exit = Exit.FAILURE
+        self._awake_since = time.monotonic()
+
+    def run(self) -> LastWords:
+        """Start the workers, see them to their end, and say how it was. Leaves no process and no file behind."""
+        try:
+            self._listen()
+            self._start()
+            while self._running():
+                self._turn()
+        finally:
+            self._clear_away()
+        return ending(self._happened())
+
+    def _clear_away(self) -> None:
+        """End whatever is left of the workers and of what they started, and let their last lines out."""
+        until = time.monotonic() + KILL_SECONDS
+        while (left := workers.children()) and time.monotonic() < until:
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            self._loop.wait(0.1)
+            workers.reap()
+        join_all([s for w in self._workers for s in (w.out, w.err)], FLUSH_SECONDS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # The loop
+
+    def _turn(self) -> None:
+        wanted = self._seconds_to_next()
+        before = time.monotonic()
+        signals = self._loop.wait(wanted)
+        now = time.monotonic()
+        if now - before > wanted + FREEZE_SECONDS:
+            self._awake_since = now
+        for number in signals - {signal.SIGCHLD}:
+            self._stop(number.name, now + self._settings.grace_seconds)
+        self._reap()
+        self._mailbox.serve(self._answer)
+        self._judge(time.monotonic())
+        if self._control is None and now >= self._bind_at:
+            self._listen()
+
+    def _seconds_to_next(self) -> float:
+        until = [at - time.monotonic() for at in (self._deadline, self._kill_at) if at is not None]
+        return min([TICK_SECONDS, *(seconds for seconds in until if seconds > 0)])
+
+    def _running(self) -> bool:
+        if self._kill_at is not None and time.monotonic() > self._kill_at + KILL_SECONDS:
+            self._give_up()
+        return any(worker.alive for worker in self._workers)
+
+    # Workers
+
+    def _start(self) -> None:
+        plan = self._plan
+        for local_rank in range(plan.processes_per_node):
+            rank = self._settings.node_rank * plan.processes_per_node + local_rank
+            environment = worker_environment(
+                plan,
+                self._settings.node_rank,
+                local_rank,
+                self._settings.environment,
+                plan_path=self._settings.plan_path,
+                stop_file=str(self._stop_file),
+                checkpoint_file=str(self._checkpoint_file),
+                report_fd=workers.REPORT_FD,
+            )
+            prefix = f"[rank {rank}] ".encode() if plan.processes_per_node > 1 else b""
+            command = self._settings.command
+            try:
+                worker = workers.start(command, environment, rank, local_rank, prefix, self._console)
+            except OSError as problem:
+                self._cannot_start(command[0], problem)
+                return
+            self._workers.append(worker)
+            self._loop.watch(worker.reports.fd, lambda worker=worker: self._listen_to(worker))  # type: ignore[misc]
+
+    def _cannot_start(self, program: str, problem: OSError) -> None:
+        # What the image does not hold will not be there next time either; a lack of memory or pids may pass.
+        hopeless = problem.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
+        message = f"command: cannot execute {program}: {problem.strerror}"
+        self._error = Fault(LAUNCHER, time.time(), message)
+        self._error_exit = Exit.CONFIGURATION if hopeless else Exit.FAILURE
+        self._end_all(time.monotonic(), message)
+
+    def _listen_to(self, worker: Worker) -> None:
+        reports, more = worker.reports.read()
+        for report in reports:
+            self._hear(worker, report)
+        if not more:
+            self._loop.forget(worker.reports.fd)
+
+    def _hear(self, worker: Worker, report: Report) -> None:
+        commit = worker.progress.commit
+        worker.progress = heard(worker.progress, report, self._plan.attempt, time.monotonic())
+        if isinstance(report, StopAcknowledged) and self._notice is None:
+            self._stop("the gang agreed to stop", time.monotonic() + self._settings.grace_seconds)
+        if worker.progress.commit != commit:
+            self._leave_provisional_words()
+
+    def _reap(self) -> None:
+        by_pid = {worker.pid: worker for worker in self._workers if worker.alive}
+        for pid, code in workers.reap().items():
+            if pid in by_pid:
+                worker = by_pid[pid]
+                for report in worker.reports.drain():
+                    self._hear(worker, report)
+                worker.code, worker.ended_time = code, time.time()
+
+    def _give_up(self) -> None:
+        for worker in self._workers:
+            if worker.alive:
+                self._warn(f"rank {worker.rank} does not end after SIGKILL (uninterruptible sleep); given up")
+                worker.code, worker.ended_time = -signal.SIGKILL, time.time()
+
+    # Decisions
+
+    def _judge(self, now: float) -> None:
+        running = [worker for worker in self._workers if worker.alive]
+        if self._kill_at is not None:
+            if now >= self._kill_at:
+                for worker in running:
+                    worker.signal(signal.SIGKILL)
+            return
+        fault = first_fault(self._ended(), self._notice)
+        if fault is not None:
+            self._end_all(now, f"rank {fault.rank} failed: {fault.message}")
+        elif self._deadline is not None and now >= self._deadline and running:
+            self._overdue = True
+            self._end_all(now, "the deadline of the stop has passed")
+        elif self._notice is None:
+            speakers = [(worker.rank, worker.progress) for worker in running]
+            silent = furthest_behind(speakers, self._plan.process_group_timeout_seconds, now, self._awake_since)
+            if silent is not None:
+                self._hang = Hang(silent.rank, silent.step, silent.seconds, time.time())
+                self._end_all(now, f"rank {silent.rank} has been silent for {silent.seconds:.0f} s")
+
+    def _end_all(self, now: float, why: str) -> None:
+        running = [worker for worker in self._workers if worker.alive]
+        self._voice.say(f"{why}; ending {len(running)} other worker(s)" if running else why)
+        self._kill_at = now + TERM_SECONDS
+        for worker in running:
+            worker.signal(signal.SIGTERM)
+
+    def _stop(self, reason: str, deadline: float) -> None:
+        """A stop was asked; deadline: by the monotonic clock. Asked again, the first notice and the earliest deadline count."""
+        first = self._notice is None
+        if self._notice is None:
+            self._notice = Notice(time.time(), reason)
+            self._voice.say(f"asked to stop ({reason}); {deadline - time.monotonic():.0f} s to save and leave")
+        if self._deadline is None or deadline < self._deadline:
+            self._deadline = deadline
+            epoch = time.time() + deadline - time.monotonic()
+            _replace(self._stop_file, {"reason": self._notice.reason, "deadline": round(epoch, 3)})
+        if first:
+            for worker in self._workers:
+                if not self._settings.speaks and worker.progress.heard is None:
+                    worker.signal(signal.SIGTERM)
+            self._leave_provisional_words()
+
+    # The endpoint
+
+    def _listen(self) -> None:
+        settings = self._settings
+        try:
+            self._control = Control(settings.port, settings.key, settings.pod_uid, self._mailbox.ask)
+        except OSError as problem:
+            self._bind_at = time.monotonic() + BIND_SECONDS
+            self._warn(f"port {settings.port}: {problem.strerror}; the operator cannot reach this pod until it is free")
+            return
+        if settings.key is None:
+            self._warn("no control key: requests to stop or to save are refused")
+
+    def _answer(self, question: Question) -> Answer:
+        match question:
+            case Get(path=control.PATH_METRICS):
+                return Answer(HTTPStatus.OK, self._metrics(), control.METRICS_TEXT)
+            case Get(path=control.PATH_HEALTH):
+                return Answer(HTTPStatus.OK, "ok\n", "text/plain")
+            case Get():
+                return Answer(HTTPStatus.OK, encode_status(self.status()))
+            case requests.Stop() | requests.Checkpoint() if question.attempt != self._plan.attempt:
+                return control.error(
+                    HTTPStatus.CONFLICT,
+                    f"attempt: {question.attempt} was meant, but this is attempt {self._plan.attempt}",
+                )
+            case requests.Stop():
+                return self._answer_stop(question)
+            case requests.Checkpoint():
+                self._checkpoints_asked += 1
+                _replace(self._checkpoint_file, {"number": self._checkpoints_asked, "reason": question.reason})
+                return Answer(HTTPStatus.ACCEPTED, encode_status(self.status()))
+
+    def _answer_stop(self, stop: requests.Stop) -> Answer:
+        left = stop.deadline - time.time()
+        if left <= 0 and self._notice is None:
+            return control.error(
+                HTTPStatus.BAD_REQUEST,
+                f"deadline: passed {-left:.0f} s ago; it must lie ahead, in seconds since the epoch",
+            )
+        self._stop(stop.reason, time.monotonic() + left)
+        return Answer(HTTPStatus.ACCEPTED, encode_status(self.status()))
+
+    def status(self) -> Status:
+        """What GET /v1/status says now."""
+        known = self._known()
+        newest = max(known, key=lambda progress: progress.last_step_time or 0.0, default=Progress())
+        told = [warning for worker in self._workers for warning in worker.progress.warnings]
+        return Status(
+            pod_uid=self._settings.pod_uid,
+            attempt=self._plan.attempt,
+            plan_digest=self._digest,
+            node_rank=self._settings.node_rank,
+            phase=phase_of(known, stopping=self._notice is not None or self._kill_at is not None),
+            step=step_of(known),
+            loss=newest.loss,
+            tokens_per_second=newest.tokens_per_second,
+            step_seconds=newest.smooth_step_seconds,
+            first_step_time=_first_step_time(known),
+            notice_time=self._notice.time if self._notice else None,
+            notice_reason=self._notice.reason if self._notice else None,
+            commit=newest_commit(known),
+            resumed=next((progress.resumed for progress in known if progress.resumed), None),
+            durable_seconds=durable_seconds(known, time.time()),
+            fault=first_fault(self._ended(), self._notice),
+            warnings=tuple(text[:WARNING_CHARACTERS] for text in (self._warnings + told)[-WARNINGS:]),
+        )
+
+    def _metrics(self) -> str:
+        measured = [metrics.Measured(w.rank, w.alive, w.progress, w.reports.unreadable) for w in self._workers]
+        return metrics.text(self._plan, self._settings.node_rank, measured, self._notice, time.time())
+
+    # What is known
+
+    def _happened(self) -> Happened:
+        known = self._known()
+        return Happened(
+            attempt=self._plan.attempt,
+            node_rank=self._settings.node_rank,
+            workers=tuple(self._ended()),
+            notice=self._notice,
+            agreed_step=next((progress.agreed_step for progress in known if progress.agreed_step is not None), None),
+            commit=newest_commit(known),
+            resumed=next((progress.resumed for progress in known if progress.resumed), None),
+            step=step_of(known),
+            first_step_time=_first_step_time(known),
+            hang=self._hang,
+            overdue=self._overdue,
+            error=self._error,
+            error_exit=self._error_exit,
+        )
+
+    def _leave_provisional_words(self) -> None:
+        """Should the whole pod be killed before it can end, what is durable is still known."""
+        words = ending(self._happened())
+        cause = "the container was killed before its workers had ended"
+        self._leave_words(dataclasses.replace(words, exit=128 + signal.SIGKILL, cause=cause))
+
+    def _known(self) -> list[Progress]:
+        return [worker.progress for worker in self._workers]
+
+    def _ended(self) -> list[Ended]:
+        return [end for worker in self._workers if (end := worker.end()) is not None]
+
+    def _warn(self, message: str) -> None:
+        if message not in self._warnings:
+            self._warnings.append(message)
+            self._voice.say(message)
+
+    @property
+    def _stop_file(self) -> Path:
+        return self._folder / "stop"
+
+    @property
+    def _checkpoint_file(self) -> Path:
+        return self._folder / "checkpoint"
+
+
+def _replace(path: Path, content: Mapping[str, object]) -> None:
+    """Write a file so that a reader sees the old one or the new one, whole."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(content), encoding="utf-8")
+    fresh.replace(path)
+
+
+def _first_step_time(known: Sequence[Progress]) -> float | None:
+    return min((progress.first_step_time for progress in known if progress.first_step_time is not None), default=None)
