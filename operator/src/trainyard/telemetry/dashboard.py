@@ -1,0 +1,340 @@
+"""The Grafana dashboard, made from a table of panels.
+
+    python -m trainyard.telemetry.dashboard            write manifests/dashboards/trainyard.json
+    python -m trainyard.telemetry.dashboard --check    fail where it differs
+
+Each panel has a unit and says in a sentence what to look for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+FILE: Final = Path("manifests/dashboards/trainyard.json")
+
+_DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+_COLUMNS: Final = 24
+_HEIGHT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """expression: PromQL. legend: of its series, in Grafana's {{label}} form."""
+
+    expression: str
+    legend: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """unit: a unit id of Grafana, such as s, short or percentunit. width: of 24 columns."""
+
+    title: str
+    text: str
+    unit: str
+    queries: tuple[Query, ...]
+    width: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Panels about one question, under its heading."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def _quantiles(metric: str) -> tuple[Query, ...]:
+    return tuple(
+        Query(f"histogram_quantile({q}, sum by (le) (rate({metric}_bucket[$__rate_interval])))", f"p{round(q * 100)}")
+        for q in (0.5, 0.99)
+    )
+
+
+def _rates(metric: str, label: str) -> tuple[Query, ...]:
+    return (Query(f"sum by ({label}) (rate({metric}[$__rate_interval]))", f"{{{{{label}}}}}"),)
+
+
+_JOB: Final = '{namespace=~"$namespace", job=~"$job"}'
+
+ROWS: Final = (
+    Row(
+        "What waits, and why",
+        (
+            Panel("Jobs", "By phase.", "short", (Query("max by (phase) (trainyard_jobs)", "{{phase}}"),)),
+            Panel(
+                "Waiting jobs",
+                "By reason; kubectl get tj and status.pending say it in numbers.",
+                "short",
+                (Query("max by (reason) (trainyard_jobs_pending)", "{{reason}}"),),
+            ),
+            Panel(
+                "Nodes",
+                "Free nodes beside waiting jobs: the gangs do not fit where the room is.",
+                "short",
+                (Query("max by (state) (trainyard_nodes)", "{{state}}"),),
+            ),
+            Panel(
+                "Wait of a gang", "From the queue to the first attempt.", "s", _quantiles("trainyard_gang_wait_seconds")
+            ),
+            Panel(
+                "Start of a gang",
+                "From the decision until all members train: images, rendezvous, first step.",
+                "s",
+                _quantiles("trainyard_gang_start_seconds"),
+            ),
+            Panel("Ended jobs", "Per second, by phase.", "cps", _rates("trainyard_jobs_ended_total", "phase")),
+        ),
+    ),
+    Row(
+        "What is lost, and what is saved",
+        (
+            Panel(
+                "Yields",
+                "Attempts that saved and left when asked, by reason; they lose no step.",
+                "cps",
+                _rates("trainyard_preemptions_total", "reason"),
+            ),
+            Panel(
+                "Failures",
+                "By reason; they lose the steps since the last checkpoint.",
+                "cps",
+                _rates("trainyard_failures_total", "reason"),
+            ),
+            Panel(
+                "Notice to durable", "What a grace must cover.", "s", _quantiles("trainyard_notice_to_durable_seconds")
+            ),
+            Panel(
+                "Checkpoints",
+                "From the decision to save until durable.",
+                "s",
+                _quantiles("trainyard_checkpoint_duration_seconds"),
+            ),
+            Panel(
+                "Attempts",
+                "Started per second.",
+                "cps",
+                (Query("sum(rate(trainyard_attempts_total[$__rate_interval]))", "attempts"),),
+            ),
+            Panel(
+                "Silent launchers",
+                "Last question got no answer; all at once: the operator's own network.",
+                "short",
+                (Query("max(trainyard_launchers_silent)", "silent"),),
+            ),
+        ),
+    ),
+    Row(
+        "The jobs",
+        (
+            Panel(
+                "Loss",
+                "As rank 0 reports it.",
+                "none",
+                (Query(f"max by (namespace, job) (trainyard_job_loss{_JOB})", "{{job}}"),),
+            ),
+            Panel(
+                "Step",
+                "The last step that all members finished, and the newest durable one.",
+                "short",
+                (
+                    Query(f"max by (namespace, job) (trainyard_job_step{_JOB})", "{{job}}"),
+                    Query(f"max by (namespace, job) (trainyard_job_checkpoint_step{_JOB})", "{{job}} saved"),
+                ),
+            ),
+            Panel(
+                "Tokens per second",
+                "Over all members.",
+                "short",
+                (Query(f"max by (namespace, job) (trainyard_job_tokens_per_second{_JOB})", "{{job}}"),),
+            ),
+            Panel(
+                "Members that train",
+                "Fewer than its nodes: it starts, drains or has lost one.",
+                "short",
+                (Query(f"max by (namespace, job) (trainyard_job_ready_nodes{_JOB})", "{{job}}"),),
+                12,
+            ),
+            Panel(
+                "Attempt",
+                "Climbs with every restart.",
+                "short",
+                (Query(f"max by (namespace, job) (trainyard_job_attempt{_JOB})", "{{job}}"),),
+                12,
+            ),
+        ),
+    ),
+    Row(
+        "The operator itself",
+        (
+            Panel("Leaders", "Exactly one.", "short", (Query("sum(trainyard_leader)", "leaders"),), 6),
+            Panel(
+                "Cycle",
+                "From a frozen world to its actions; budget 0.1 s.",
+                "s",
+                (
+                    *_quantiles("trainyard_cycle_duration_seconds"),
+                    Query("sum(rate(trainyard_cycles_over_budget_total[$__rate_interval]))", "over budget per second"),
+                ),
+                6,
+            ),
+            Panel("Actions", "By how they ended.", "cps", _rates("trainyard_actions_total", "result"), 6),
+            Panel(
+                "Jobs at work",
+                "Whose actions are being carried out, and who backs off.",
+                "short",
+                (
+                    Query("max(trainyard_workqueue_depth)", "at work"),
+                    Query("max(trainyard_jobs_backing_off)", "backing off"),
+                ),
+                6,
+            ),
+            Panel(
+                "API requests",
+                "By status; 0: no answer.",
+                "cps",
+                (
+                    Query(
+                        "sum by (code) (rate(trainyard_api_request_duration_seconds_count[$__rate_interval]))",
+                        "{{code}}",
+                    ),
+                ),
+                6,
+            ),
+            Panel(
+                "API latency",
+                "From sending to the status line.",
+                "s",
+                _quantiles("trainyard_api_request_duration_seconds"),
+                6,
+            ),
+            Panel(
+                "Throttled",
+                "Share of time that requests waited.",
+                "percentunit",
+                (Query("sum(rate(trainyard_api_throttled_seconds_total[$__rate_interval]))", "throttled"),),
+                6,
+            ),
+            Panel(
+                "Event loop",
+                "How late it is.",
+                "s",
+                (Query("max by (pod) (trainyard_event_loop_lag_seconds)", "{{pod}}"),),
+                6,
+            ),
+            Panel("Watch events", "By kind.", "cps", _rates("trainyard_watch_events_total", "kind")),
+            Panel(
+                "Whole lists read",
+                "By reason; often: the watches do not hold.",
+                "cps",
+                _rates("trainyard_watch_relists_total", "reason"),
+            ),
+            Panel("Launcher polls", "By result.", "cps", _rates("trainyard_launcher_polls_total", "result")),
+            Panel(
+                "Objects cached",
+                "By kind.",
+                "short",
+                (Query("max by (kind) (trainyard_world_objects)", "{{kind}}"),),
+                12,
+            ),
+            Panel(
+                "Versions",
+                "More than one: a rollout.",
+                "short",
+                (Query("sum by (version) (trainyard_build_info)", "{{version}}"),),
+                12,
+            ),
+        ),
+    ),
+)
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard in Grafana's JSON."""
+    return {
+        "uid": "trainyard",
+        "title": "Trainyard",
+        "tags": ["trainyard"],
+        "schemaVersion": 39,
+        "editable": True,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {
+            "list": [
+                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+                _variable("namespace", "label_values(trainyard_job_attempt, namespace)"),
+                _variable("job", 'label_values(trainyard_job_attempt{namespace=~"$namespace"}, job)'),
+            ]
+        },
+        "panels": list(_panels()),
+    }
+
+
+def _variable(name: str, query: str) -> dict[str, Any]:
+    every = {"includeAll": True, "multi": True, "current": {"text": ["All"], "value": ["$__all"]}}
+    return {"name": name, "type": "query", "datasource": _DATASOURCE, "query": query, "refresh": 2, "sort": 1, **every}
+
+
+def _panels() -> Iterator[dict[str, Any]]:
+    number, x, y = 1, 0, 0
+    for row in ROWS:
+        yield {
+            "id": number,
+            "type": "row",
+            "title": row.title,
+            "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
+            "panels": [],
+        }
+        number, x, y = number + 1, 0, y + 1
+        for panel in row.panels:
+            if x + panel.width > _COLUMNS:
+                x, y = 0, y + _HEIGHT
+            yield _panel(panel, number, x, y)
+            number, x = number + 1, x + panel.width
+        y += _HEIGHT
+
+
+def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "type": "timeseries",
+        "title": panel.title,
+        "description": panel.text,
+        "datasource": _DATASOURCE,
+        "gridPos": {"x": x, "y": y, "w": panel.width, "h": _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {
+                "refId": chr(ord("A") + n),
+                "datasource": _DATASOURCE,
+                "expr": query.expression,
+                "legendFormat": query.legend,
+            }
+            for n, query in enumerate(panel.queries)
+        ],
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the file, or compare it."""
+    parser = argparse.ArgumentParser(description="Write the Grafana dashboard.")
+    parser.add_argument("--check", action="store_true", help="fail where the file differs from the table of panels")
+    text = json.dumps(dashboard(), indent=2) + "\n"
+    if parser.parse_args(arguments).check:
+        if not FILE.exists() or FILE.read_text() != text:
+            print(f"{FILE} is out of date; run python -m trainyard.telemetry.dashboard", file=sys.stderr)
+            return 1
+        return 0
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    FILE.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

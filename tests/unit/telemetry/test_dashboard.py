@@ -1,0 +1,55 @@
+"""The dashboard asks only for what the operator serves."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainyard.telemetry import dashboard
+from trainyard.telemetry.metrics import Metrics
+
+ROOT = Path(__file__).parents[3]
+
+
+def served() -> set[str]:
+    suffixes = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum"), "gauge": ("",)}
+    return {family.name + end for family in Metrics("0").registry.collect() for end in suffixes[family.type]}
+
+
+def panels() -> Iterator[dashboard.Panel]:
+    for row in dashboard.ROWS:
+        yield from row.panels
+
+
+def test_every_metric_it_names_is_served() -> None:
+    asked = {
+        name
+        for panel in panels()
+        for query in panel.queries
+        for name in re.findall(r"trainyard_[a-z_]+", query.expression)
+    }
+    assert asked <= served()
+
+
+def test_every_series_of_the_operator_is_on_it() -> None:
+    text = " ".join(query.expression for panel in panels() for query in panel.queries)
+    assert [family.name for family in Metrics("0").registry.collect() if family.name not in text] == []
+
+
+def test_every_panel_says_what_to_look_for_and_in_which_unit() -> None:
+    assert [panel.title for panel in panels() if not panel.unit or not panel.text.endswith(".")] == []
+
+
+def test_the_file_is_what_the_table_says() -> None:
+    assert json.loads((ROOT / dashboard.FILE).read_text()) == dashboard.dashboard()
+
+
+def test_no_two_panels_overlap() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard.dashboard()["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
