@@ -19,23 +19,28 @@ class Rule:
     """A validation of one place of a schema.
 
     at: path of the place from the root of the object, `[]` for the items of a list. rule: CEL, true where all is well.
-    message: what is wrong and what would be right; a CEL expression where it begins with `=`.
-    field: the field to blame, relative to the place; the place itself where empty.
+    message: what is wrong and what would be right. field: the field to blame, relative to the place; the place itself where
+    empty. subject: CEL for a text that the answer begins with, such as the name that is refused.
     """
 
     at: str
     rule: str
     message: str
     field: str = ""
+    subject: str = ""
 
     def schema(self) -> dict[str, Any]:
         """As an entry of x-kubernetes-validations."""
-        said = {"messageExpression": self.message[1:]} if self.message.startswith("=") else {"message": self.message}
-        return {"rule": self.rule, **said, **({"fieldPath": self.field} if self.field else {})}
+        entry = {"rule": self.rule}
+        if self.subject:
+            entry["messageExpression"] = f"{self.subject} + ' {self.message}'"
+        else:
+            entry["message"] = self.message
+        return {**entry, "fieldPath": self.field} if self.field else entry
 
 
-JOB_NAME: Final = (
-    f"a name that host names can be made from; use at most {names.MAX_JOB_NAME} lower-case letters, digits and dashes, "
+NO_JOB_NAME: Final = (
+    f"is not a name that host names can be made from; use at most {names.MAX_JOB_NAME} lower-case letters, digits and dashes, "
     "beginning with a letter and ending with a letter or digit"
 )
 ONE_TRAINER: Final = "of several containers exactly one must be named trainer: it is the one that trains"
@@ -66,7 +71,7 @@ _IS_OURS = f"(has(c.image) && c.image.matches('{OUR_IMAGE_PATTERN}'))"
 
 
 def _not_reserved(at: str) -> Rule:
-    return Rule(at, _NOT_RESERVED, f"=self.name + ' {RESERVED}'", field=".name")
+    return Rule(at, _NOT_RESERVED, RESERVED, field=".name", subject="self.name")
 
 
 def _fixed(at: str, field: str) -> Rule:
@@ -79,8 +84,9 @@ TRAINING_JOB: Final = (
     Rule(
         "",
         f"size(self.metadata.name) <= {names.MAX_JOB_NAME} && self.metadata.name.matches('{LABEL_PATTERN}')",
-        f"=self.metadata.name + ' is not {JOB_NAME}'",
+        NO_JOB_NAME,
         field=".metadata.name",
+        subject="self.metadata.name",
     ),
     Rule(
         "spec.template.spec",

@@ -61,6 +61,15 @@ def volume_names(template: Mapping[str, Any]) -> Sequence[str]:
     return [str(v.get("name")) for v in found if isinstance(v, Mapping)] if isinstance(found, list) else []
 
 
+def mount_path(container: Mapping[str, Any], volume: str) -> str | None:
+    """Where a container sees a volume and may write to it; None where it does not mount it so."""
+    mounts = container.get("volumeMounts")
+    for mount in mounts if isinstance(mounts, list) else ():
+        if isinstance(mount, Mapping) and mount.get("name") == volume and not mount.get("readOnly"):
+            return str(mount.get("mountPath"))
+    return None
+
+
 def is_our_image(image: str) -> bool:
     """Whether an image is the project's own trainer, judged by its repository's last two parts."""
     return re.search(OUR_IMAGE_PATTERN, image) is not None
@@ -76,7 +85,7 @@ def requested_accelerators(container: Mapping[str, Any]) -> int:
     return sum(int(count) for count in counts if count.isdecimal())
 
 
-def _container_schema(what: str) -> dict[str, Any]:
+def _container_schema(what: str, command: str, env: str) -> dict[str, Any]:
     name = {"type": "string", "maxLength": 63, "description": "Name of the container."}
     variable = {
         "type": "object",
@@ -87,7 +96,6 @@ def _container_schema(what: str) -> dict[str, Any]:
         },
         **_PRESERVE,
     }
-    command = "What to run. Needed for one's own image or script; the launcher starts it once per process."
     return {
         "type": "object",
         "description": what,
@@ -100,7 +108,7 @@ def _container_schema(what: str) -> dict[str, Any]:
                 "type": "array",
                 "maxItems": MAX_ENV,
                 "items": variable,
-                "description": "Environment. It wins over Trainyard's settings; a process's identity is reserved.",
+                "description": env,
             },
         },
         **_PRESERVE,
@@ -123,14 +131,20 @@ TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
             "properties": {
                 "containers": {
                     **_list_of(
-                        _container_schema("A container of the pod."),
+                        _container_schema(
+                            "A container of the pod.",
+                            command="What to run. Needed for one's own image or script: the launcher starts it once per process.",
+                            env="Environment. It wins over Trainyard's settings, except for who a process is in the gang.",
+                        ),
                         MAX_CONTAINERS,
                         "Containers of the pod. The one named trainer, or the only one, trains.",
                     ),
                     "minItems": 1,
                 },
                 "initContainers": _list_of(
-                    _container_schema("A container that runs before the others."),
+                    _container_schema(
+                        "A container that runs before the others.", command="What to run.", env="Environment."
+                    ),
                     MAX_CONTAINERS,
                     "Containers that run before the others.",
                 ),

@@ -71,7 +71,7 @@ def _name_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
     if not name and metadata.get("generateName"):
         return  # the API server makes the name, and looks at it
     if len(name) > names.MAX_JOB_NAME or not re.fullmatch(LABEL_PATTERN[1:-1], name):
-        yield FieldError("metadata.name", f"{shown(name)} is not {rules.JOB_NAME}")
+        yield FieldError("metadata.name", f"{shown(name)} {rules.NO_JOB_NAME}")
 
 
 def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
