@@ -1,0 +1,1 @@
+"""A plan and its settings to the objects that the API server takes."""

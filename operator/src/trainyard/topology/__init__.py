@@ -1,0 +1,1 @@
+"""Node labels to a tree of network domains."""

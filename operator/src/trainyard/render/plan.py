@@ -1,0 +1,112 @@
+"""A placement to the plan of an attempt: who is who, what is saved where, what is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainyard.api.names import RENDEZVOUS_PORT, service_name
+from trainyard.api.template import is_our_image, mount_path, trainer_container
+from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
+from trainyard.contract.plan import Axis, Checkpoints, Domain, Lineage, Mark, Member, Plan
+from trainyard.planner.place import Placement
+from trainyard.topology.tree import Path, Tree
+from trainyard.world.records import Job
+
+SHARD_AXIS = "shard"
+"""All processes shard one copy of the model (FSDP over the whole gang)."""
+
+
+def plan_for(
+    job: Job, attempt: int, placement: Placement, tree: Tree, first_member: int, lineage: Lineage | None = None
+) -> Plan:
+    """The plan of an attempt. Members are numbered from `first_member` in rank order. The job's spec must make sense.
+
+    lineage: which checkpoints count; that of the job's status where it is left out.
+    """
+    spec = _spec(job)
+    domains, narrowest = _domains(tree, placement.nodes)
+    return Plan(
+        namespace=job.namespace,
+        job=job.name,
+        uid=job.uid,
+        attempt=attempt,
+        service=service_name(job.name),
+        processes_per_node=spec.processes,
+        members=tuple(Member(first_member + rank, node, narrowest[node]) for rank, node in enumerate(placement.nodes)),
+        mesh=(Axis(SHARD_AXIS, len(placement.nodes) * spec.processes),),
+        levels=tuple(level.name for level in tree.levels),
+        domains=domains,
+        rendezvous_port=RENDEZVOUS_PORT,
+        lineage=lineage_of(job.status) if lineage is None else lineage,
+        checkpoints=_checkpoints(job),
+        trainer=_trainer(spec),
+    )
+
+
+def lineage_of(status: TrainingJobStatus) -> Lineage:
+    """Which checkpoints count, as the status remembers it."""
+    resume = status.resume
+    return Lineage(
+        history=tuple(Mark(mark.attempt, mark.step) for mark in status.lineage),
+        resume=None if resume is None else Mark(resume.attempt, resume.step),
+    )
+
+
+def checkpoint_folder(job: Job) -> str | None:
+    """Where the trainer container sees the job's checkpoints: a folder of its own on the volume that it names.
+
+    None where no volume is named, or the trainer container does not mount it. The job's uid is part of the folder: a job made
+    again under the same name never continues what another one wrote.
+    """
+    spec = _spec(job)
+    container = trainer_container(spec.template)
+    if container is None or spec.checkpoint.volume is None:
+        return None
+    at = mount_path(container, spec.checkpoint.volume)
+    return None if at is None else f"{at.rstrip('/')}/{job.namespace}.{job.name}.{job.uid[:8]}"
+
+
+def _checkpoints(job: Job) -> Checkpoints | None:
+    folder = checkpoint_folder(job)
+    if folder is None:
+        return None
+    policy = _spec(job).checkpoint
+    return Checkpoints(
+        folder=folder,
+        every_steps=policy.every_steps,
+        every_seconds=policy.every_seconds,
+        keep=policy.keep,
+        grace_seconds=policy.grace_seconds,
+    )
+
+
+def _trainer(spec: TrainingJobSpec) -> Mapping[str, Any] | None:
+    """The built-in trainer's configuration; with our image and nothing said, its defaults; None for one's own script."""
+    if spec.trainer is not None:
+        return spec.trainer.to_manifest()
+    container = trainer_container(spec.template) or {}
+    built_in = not container.get("command") and is_our_image(str(container.get("image", "")))
+    return {} if built_in else None
+
+
+def _domains(tree: Tree, nodes: Sequence[str]) -> tuple[tuple[Domain, ...], Mapping[str, int]]:
+    """The domains of these nodes, each once and after its parent; and by node the index of its narrowest, -1 for none.
+
+    Where a node's labels end, its path ends: a domain that nobody knows is not written down.
+    """
+    index: dict[Path, int] = {(): -1}
+    domains: list[Domain] = []
+    for node in nodes:
+        path = tree.known(node)
+        for depth in range(1, len(path) + 1):
+            if path[:depth] not in index:
+                index[path[:depth]] = len(domains)
+                domains.append(Domain(depth - 1, path[depth - 1], index[path[: depth - 1]]))
+    return tuple(domains), {node: index[tree.known(node)] for node in nodes}
+
+
+def _spec(job: Job) -> TrainingJobSpec:
+    if job.spec is None:
+        raise ValueError(f"{job.key}: nothing can be made of a job whose specification makes no sense")
+    return job.spec

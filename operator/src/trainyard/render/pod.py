@@ -1,0 +1,194 @@
+"""A member of a gang as a pod: the user's template, pinned to its node, started by the launcher, told who it is.
+
+What the template says and nothing here needs is kept as it is, also what this version of Trainyard does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import Any, Final
+
+from trainyard.api import names
+from trainyard.api.template import pod_spec, trainer_container
+from trainyard.api.training_job import TrainingJobSpec
+from trainyard.contract.plan import Plan, digest
+from trainyard.network.settings import Settings
+from trainyard.render.env import environment
+from trainyard.render.objects import metadata
+from trainyard.world.records import Job, Manifest
+
+LAUNCHER: Final = "trainyard-launch"
+
+GRACE_MARGIN_SECONDS: Final = 30
+"""Beyond checkpoint.grace: the step that is under way when SIGTERM comes, last words, and the kubelet's own delays."""
+
+PLAN_VOLUME: Final = "trainyard-plan"
+CONTROL_VOLUME: Final = "trainyard-control"
+SHM_VOLUME: Final = "trainyard-shm"
+SHM_FOLDER: Final = "/dev/shm"
+
+_KEY_MODE: Final = 0o444
+"""Readable for whoever the trainer runs as: the files belong to root, and a template without fsGroup may run as anybody. The
+volume is mounted into the trainer container alone, so nobody else in the pod sees it."""
+
+_STAY: Final = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
+"""Autoscalers leave the pod's node alone: to them a member of a gang looks like a pod that could be had anywhere."""
+
+
+def pod(job: Job, plan: Plan, rank: int, settings: Settings) -> Manifest:
+    """The pod that plays a node rank of an attempt. The job's spec must make sense.
+
+    kube-scheduler binds it, to the one node that its affinity leaves: so quota, taints and room are checked once more by whom
+    everybody else asks.
+    """
+    member = plan.members[rank]
+    labels = {
+        names.LABEL_ATTEMPT: str(plan.attempt),
+        names.LABEL_MEMBER: str(member.member),
+        names.LABEL_RANK: str(rank),
+    }
+    annotations = {names.ANNOTATION_NODE: member.node, names.ANNOTATION_PLAN: digest(plan)}
+    made = _pod(job, plan.pod(rank), names.plan_name(job.name, plan.attempt), settings, labels, annotations)
+    spec = {**made["spec"], "affinity": pinned(made["spec"].get("affinity"), member.node)}
+    return {**made, "metadata": {**made["metadata"], "finalizers": [names.FINALIZER_POD]}, "spec": spec}
+
+
+def trial_pod(job: Job, settings: Settings) -> Manifest:
+    """The pod that a dry run shows to the API server before anything is made: like any member, but on no node.
+
+    No member can have its name, so the trial never fails because a pod is there. It holds no finalizer, so it would go like
+    any pod if a server took the trial for real.
+    """
+    return _pod(job, f"{job.name}-trial", names.plan_name(job.name, 0), settings, {}, {})
+
+
+def pinned(affinity: object, node: str) -> dict[str, Any]:
+    """An affinity that leaves one node of those it left before.
+
+    Terms are alternatives, so the node is demanded in each: a term of its own would unpin the pod. A term without any
+    demand matches no node, and stays so.
+    """
+    before = affinity if isinstance(affinity, Mapping) else {}
+    of_nodes = before.get("nodeAffinity") or {}
+    required = of_nodes.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    here = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = required.get("nodeSelectorTerms")
+    pinned_terms = (
+        [{"matchFields": [here]}]
+        if terms is None
+        else [
+            {**term, "matchFields": [*(term.get("matchFields") or ()), here]} if any(term.values()) else term
+            for term in terms
+        ]
+    )
+    return {
+        **before,
+        "nodeAffinity": {
+            **of_nodes,
+            "requiredDuringSchedulingIgnoredDuringExecution": {**required, "nodeSelectorTerms": pinned_terms},
+        },
+    }
+
+
+def _pod(
+    job: Job,
+    name: str,
+    plan_map: str,
+    settings: Settings,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+) -> dict[str, Any]:
+    spec = job.spec
+    if spec is None:
+        raise ValueError(f"{job.key}: nothing can be made of a job whose specification makes no sense")
+    of_template = spec.template.get("metadata") or {}
+    ours = metadata(job, name, labels)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **ours,
+            "labels": {**(of_template.get("labels") or {}), **ours["labels"]},
+            "annotations": {**_STAY, **(of_template.get("annotations") or {}), **annotations},
+        },
+        "spec": _pod_spec(spec, name, job.name, plan_map, settings),
+    }
+
+
+def _pod_spec(spec: TrainingJobSpec, name: str, job: str, plan_map: str, settings: Settings) -> dict[str, Any]:
+    template = pod_spec(spec.template)
+    trains = trainer_container(spec.template)
+    priority = {} if spec.priority_class_name is None else {"priorityClassName": spec.priority_class_name}
+    grace = ceil(spec.checkpoint.grace_seconds) + GRACE_MARGIN_SECONDS
+    volumes = _by_name([*settings.additions.volumes, *(template.get("volumes") or ())])
+    shm = trains is not None and SHM_FOLDER not in _mount_paths(trains, settings)
+    return {
+        "enableServiceLinks": False,  # a Service named master would set MASTER_PORT
+        **template,
+        **priority,
+        "hostname": name,
+        "subdomain": names.service_name(job),
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": max(grace, template.get("terminationGracePeriodSeconds") or 0),
+        "containers": [
+            c if c is not trains else _trainer(trains, spec, settings, shm) for c in template.get("containers") or ()
+        ],
+        "volumes": [*volumes, *_volumes(plan_map, names.control_name(job), shm)],
+    }
+
+
+def _volumes(plan_map: str, control: str, shm: bool) -> Iterable[Mapping[str, Any]]:
+    yield {"name": PLAN_VOLUME, "configMap": {"name": plan_map}}
+    yield {"name": CONTROL_VOLUME, "secret": {"secretName": control, "defaultMode": _KEY_MODE}}
+    if shm:  # the runtime's own is 64 MiB, too small for data loaders and for NCCL
+        yield {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
+
+
+def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Settings, shm: bool) -> dict[str, Any]:
+    """The container that trains. A mount of the job's wins over one of the fabric's at the same path."""
+    own = list(container.get("volumeMounts") or ())
+    taken = {_path(mount) for mount in own}
+    added = [mount for mount in settings.additions.volume_mounts if _path(mount) not in taken]
+    ours = [
+        {"name": PLAN_VOLUME, "mountPath": names.PLAN_FOLDER, "readOnly": True},
+        {"name": CONTROL_VOLUME, "mountPath": names.CONTROL_FOLDER, "readOnly": True},
+        *([{"name": SHM_VOLUME, "mountPath": SHM_FOLDER}] if shm else []),
+    ]
+    port = {"name": names.LAUNCHER_PORT_NAME, "containerPort": names.LAUNCHER_PORT}
+    others = [p for p in container.get("ports") or () if p.get("containerPort") != names.LAUNCHER_PORT]
+    rest = {key: value for key, value in container.items() if key not in ("command", "args")}
+    return {
+        **rest,
+        **_command(container, spec.processes),
+        "env": environment(settings, container.get("env") or ()),
+        "ports": [*others, port],
+        "volumeMounts": [*own, *added, *ours],
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+    }
+
+
+def _command(container: Mapping[str, Any], processes: int) -> dict[str, Any]:
+    """The launcher before the user's command. Without one the image knows what to run: ours starts the launcher itself."""
+    own: dict[str, Any] = {key: container[key] for key in ("command", "args") if key in container}
+    command: Sequence[str] = container.get("command") or ()
+    if not command or command[0].rsplit("/", 1)[-1] == LAUNCHER:
+        return own
+    return {"command": [LAUNCHER, "--procs", str(processes), "--", *command, *(container.get("args") or ())]}
+
+
+def _mount_paths(container: Mapping[str, Any], settings: Settings) -> set[str]:
+    return {_path(mount) for mount in (*(container.get("volumeMounts") or ()), *settings.additions.volume_mounts)}
+
+
+def _path(mount: Mapping[str, Any]) -> str:
+    return str(mount.get("mountPath")).rstrip("/")
+
+
+def _by_name(volumes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Each name once; the later one counts, which is the job's where the fabric has one of the same name."""
+    return list({volume.get("name"): volume for volume in volumes}.values())

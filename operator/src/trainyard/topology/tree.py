@@ -1,0 +1,92 @@
+"""Node labels to a tree of network domains.
+
+A domain is the path of label values from the top, never one value: in a real cluster 42 of 48 leaf ids occur below more than one
+aggregation switch. A node that lacks a level's label gets a domain of its own there, since nothing is known of what it shares:
+thrown together, such nodes would look like neighbours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, Protocol
+
+Path = tuple[str, ...]
+"""A domain: its names from the top. The empty path is the whole cluster."""
+
+_UNKNOWN: Final = "?"
+"""Begins the name of a private domain; no label value can begin so."""
+
+
+class Labelled(Protocol):
+    """What a tree is built from."""
+
+    @property
+    def name(self) -> str:
+        """Name of the node."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """Its labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A tier of the network. name: as users say it (spine, leaf); label: whose value on a node names the node's domain."""
+
+    name: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The nodes of a cluster by place in its network.
+
+    levels: broadest first. paths: for each node one domain name per level; the nodes stand in depth-first natural order, so
+    the members of any domain are consecutive. A domain of the n-th level is the first n names of a path (its depth is n).
+    """
+
+    levels: tuple[Level, ...] = ()
+    paths: Mapping[str, Path] = field(default_factory=dict)
+
+    def depth(self, level: str) -> int | None:
+        """How many names a domain of this level has; None where the tree has no such level."""
+        return next((n for n, known in enumerate(self.levels, start=1) if known.name == level), None)
+
+    def domain(self, node: str, depth: int) -> Path:
+        """The domain of a depth that a node lies in; 0 is the whole cluster."""
+        return self.paths[node][:depth]
+
+    def known(self, node: str) -> Path:
+        """The path of a node as far as labels tell it from the top."""
+        path = self.paths[node]
+        return path[: next((n for n, name in enumerate(path) if is_private(name)), len(path))]
+
+    def unlabelled(self) -> tuple[str, ...]:
+        """Nodes that lack the label of at least one level."""
+        return tuple(node for node, path in self.paths.items() if any(is_private(name) for name in path))
+
+
+def build(nodes: Iterable[Labelled], levels: Sequence[Level]) -> Tree:
+    """The tree of nodes over levels, broadest first. Equal nodes give equal trees, whatever their order."""
+    paths = {node.name: _path(node, levels) for node in nodes}
+    ordered = sorted(paths, key=lambda name: (tuple(natural(part) for part in paths[name]), natural(name)))
+    return Tree(levels=tuple(levels), paths={name: paths[name] for name in ordered})
+
+
+def is_private(name: str) -> bool:
+    """Whether a domain's name is that of a node without the label: nobody else is in it."""
+    return name.startswith(_UNKNOWN)
+
+
+@lru_cache(maxsize=1 << 16)
+def natural(text: str) -> tuple[tuple[str | int, ...], str]:
+    """A key that orders numbers within names by value: rack-2 before rack-10."""
+    pieces = re.split(r"([0-9]+)", text)  # text and digits take turns, so like is compared with like
+    return tuple(int(piece) if n % 2 else piece for n, piece in enumerate(pieces)), text
+
+
+def _path(node: Labelled, levels: Sequence[Level]) -> Path:
+    return tuple(node.labels.get(level.label) or f"{_UNKNOWN}{node.name}" for level in levels)
