@@ -23,7 +23,7 @@ from trainyard.contract.status import LastWords, Status, decode_last_words, deco
 KEY = b"0123456789abcdef" * 4
 POD_UID = "11111111-2222-3333-4444-555555555555"
 SECONDS = 20.0
-"""The longest any condition here is waited for."""
+"""The longest that any condition here is waited for."""
 
 WORKER = '''
 import json, os, signal, sys, time

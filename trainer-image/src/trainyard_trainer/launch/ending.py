@@ -107,7 +107,7 @@ def ending(happened: Happened) -> LastWords:
 
 def first_fault(workers: Iterable[Ended], notice: Notice | None) -> Fault | None:
     """The first worker that ended badly of its own accord; a configuration error comes before what it caused elsewhere."""
-    bad = [worker for worker in workers if not worker.obeyed and is_bad(worker, notice)]
+    bad = [worker for worker in workers if is_bad(worker, notice) and (_is_configuration(worker) or not worker.obeyed)]
     return _fault(min(bad, key=lambda worker: (not _is_configuration(worker), worker.time))) if bad else None
 
 
@@ -160,7 +160,9 @@ def _is_saved(happened: Happened) -> bool:
 
 
 def _is_configuration(worker: Ended) -> bool:
-    return worker.code == Exit.CONFIGURATION and worker.failed is not None and worker.failed.configuration
+    """It said that its configuration is wrong, and left by that; or would have, had the launcher not been quicker."""
+    said = worker.failed is not None and worker.failed.configuration
+    return said and (worker.code == Exit.CONFIGURATION or worker.obeyed)
 
 
 def _fault(worker: Ended) -> Fault:

@@ -1,7 +1,7 @@
 """The environment of each worker: exactly what torchrun would give it, from the plan instead of from a rendezvous.
 
-Names and values as in torch 2.14 (`elastic/agent/server/local_elastic_agent.py` and `run.py` in `torch/distributed`). One difference is
-meant: TORCHELASTIC_USE_AGENT_STORE is False, since no agent holds a store here and rank 0 has to make it.
+Names and values as in torch 2.14 (`elastic/agent/server/local_elastic_agent.py` and `run.py` in `torch/distributed`).
+One difference is meant: TORCHELASTIC_USE_AGENT_STORE is False, since no agent holds a store here and rank 0 has to make it.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ TERM_SECONDS: Final = 5.0
 """From SIGTERM to SIGKILL: workers that wait in a collective for a dead peer have nothing to finish."""
 KILL_SECONDS: Final = 10.0
 """From SIGKILL until a process is given up: one in uninterruptible sleep (a dead volume) may never end."""
+REAP_SECONDS: Final = 0.02
+"""Between two looks at what was killed."""
 FLUSH_SECONDS: Final = 3.0
 """For the last lines of the workers to reach the log."""
 BIND_SECONDS: Final = 5.0
@@ -125,7 +127,7 @@ class Supervisor:
             for pid in left:
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
-            self._loop.wait(0.1)
+            time.sleep(REAP_SECONDS)
             workers.reap()
         join_all([s for w in self._workers for s in (w.out, w.err)], FLUSH_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
