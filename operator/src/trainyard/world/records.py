@@ -8,7 +8,7 @@ millicores, everything else in the unit of its name (bytes, devices).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -136,6 +136,10 @@ class Job:
     def key(self) -> str:
         """Namespace and name, as messages say it."""
         return f"{self.namespace}/{self.name}"
+
+    def with_status(self, status: TrainingJobStatus) -> Job:
+        """The job as it will be once this status is written."""
+        return replace(self, status=status)
 
 
 @dataclass(frozen=True, slots=True)

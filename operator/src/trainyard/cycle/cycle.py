@@ -1,0 +1,155 @@
+"""The operator's whole judgement: `cycle(world, now)` says what is to be done, and nothing else.
+
+First every job is looked at by itself (`lifecycle.decide`): who has to leave, who has ended, who waits. Then those that wait
+get their turn in the order of priority, then age: nodes that are free, nodes that somebody leaves anyway, and at last the nodes
+of jobs of lower priority. A job that gets nodes has them reserved in its own status before anybody is asked to leave.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from trainyard.api.training_job import TrainingJobStatus
+from trainyard.contract.requests import Stop
+from trainyard.cycle import actions as act
+from trainyard.cycle.members import make_members
+from trainyard.cycle.queue import Waiting, serve
+from trainyard.cycle.room import survey
+from trainyard.lifecycle import deadlines
+from trainyard.lifecycle import decide as life
+from trainyard.lifecycle.decide import Decision, Surroundings, decide
+from trainyard.lifecycle.gang import Gang, muster
+from trainyard.topology.dialects import detect
+from trainyard.topology.tree import Tree, build
+from trainyard.world.records import Job, Pod, World
+
+
+def cycle(world: World, now: float) -> act.Outcome:
+    """Everything that has to be done at this instant, job by job; the same for the same world and time."""
+    pods = _by_job(world.pods.values())
+    jobs = sorted(world.jobs.values(), key=lambda job: (job.created, job.namespace, job.name))
+    gangs = {job.uid: muster(job, pods.get(job.uid, ()), world.answers, world.nodes, now) for job in jobs}
+    wanted = _wanted(jobs)
+    blind = _blind(gangs.values(), now)
+    decisions = {
+        job.uid: decide(
+            job,
+            gangs[job.uid],
+            Surroundings(wanted.get((job.uid, job.status.attempt), ()), blind, world.namespace_leaving(job.namespace)),
+            now,
+        )
+        for job in jobs
+    }
+    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()))
+    served = _queue(world, jobs, gangs, decisions, tree, now)
+    turns = []
+    wakes: list[float] = []
+    for job in jobs:
+        decision = decisions[job.uid]
+        after = served.get(job.uid)
+        status = after.status if after is not None else decision.status
+        follow = after.actions if after is not None else ()
+        needs = _carry_out(world, tree, job.with_status(status), gangs[job.uid], decision)
+        todo = (*_write(job, status), *needs, *follow)
+        if todo:
+            turns.append(act.Turn(job.uid, todo))
+        wakes += [w for w in (decision.wake, after.wake if after is not None else None) if w is not None]
+    turns += _orphans(world, now)
+    return act.Outcome(tuple(turns), min(wakes, default=None))
+
+
+def _by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if pod.membership is not None:
+            found[pod.membership.job_uid].append(pod)
+    return found
+
+
+def _wanted(jobs: Iterable[Job]) -> dict[tuple[str, int], tuple[str, ...]]:
+    """For each attempt that a reservation names as a victim, the jobs that wait for it."""
+    found: dict[tuple[str, int], tuple[str, ...]] = {}
+    for job in jobs:
+        reservation = job.status.reservation
+        if reservation is None or job.deleted is not None or job.spec is None or job.spec.suspend:
+            continue
+        for victim in reservation.victims:
+            key = (victim.uid, victim.attempt)
+            found[key] = (*found.get(key, ()), job.key)
+    return found
+
+
+def _blind(gangs: Iterable[Gang], now: float) -> bool:
+    """Whether most of several jobs fell silent together. Half the time of a verdict: all must be counted before the first is
+    given."""
+    asked = quiet = 0
+    for gang in gangs:
+        times = [seat.answer.time for seat in gang.seats if seat.running and seat.status is not None and seat.answer]
+        if times:
+            asked += 1
+            quiet += now - max(times) > deadlines.SILENT / 2
+    return quiet >= 2 and quiet * 2 > asked
+
+
+def _queue(
+    world: World,
+    jobs: Iterable[Job],
+    gangs: Mapping[str, Gang],
+    decisions: Mapping[str, Decision],
+    tree: Tree,
+    now: float,
+) -> dict[str, Waiting]:
+    leaving: set[str] = set()
+    for pod in world.pods.values():
+        if pod.deleted is not None:
+            leaving.add(pod.uid)
+    for job in jobs:
+        status = decisions[job.uid].status
+        if job.deleted is not None or status.stop is not None or status.ending is not None:
+            leaving.update(pod.uid for pod in gangs[job.uid].pods)
+        leaving.update(pod.uid for pod in gangs[job.uid].others)
+    room = survey(world, leaving)
+    return serve(world, jobs, gangs, decisions, room, tree, now)
+
+
+def _write(job: Job, status: TrainingJobStatus) -> list[act.Action]:
+    if status == job.status:
+        return []
+    return [act.WriteStatus(job.namespace, job.name, job.uid, job.resource_version, status)]
+
+
+def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decision) -> list[act.Action]:
+    todo: list[act.Action] = []
+    for need in decision.needs:
+        match need:
+            case life.HoldJob():
+                todo.append(act.HoldJob(job.namespace, job.name, job.uid, job.resource_version))
+            case life.ReleaseJob():
+                todo.append(act.ReleaseJob(job.namespace, job.name, job.uid, job.resource_version))
+            case life.ReleasePod(pod):
+                todo.append(act.ReleasePod(pod.namespace, pod.name, pod.uid))
+            case life.DeletePod(pod, grace):
+                todo.append(act.DeletePod(pod.namespace, pod.name, pod.uid, grace))
+            case life.AskStop(pod, stop):
+                request = Stop(attempt=stop.attempt, deadline=stop.deadline, reason=stop.reason)
+                todo.append(act.AskStop(job.uid, pod.uid, pod.ip, request))
+            case life.MakeMembers():
+                present = frozenset(seat.rank for seat in gang.seats if seat.pod is not None)
+                todo += make_members(world, tree, job, present)
+            case life.Tell(kind, reason, message):
+                todo.append(act.Announce(job.namespace, job.name, job.uid, kind, reason, message))
+    return todo
+
+
+def _orphans(world: World, now: float) -> list[act.Turn]:
+    """Pods whose job is gone: the garbage collector deletes them, and nobody reads their last words any more."""
+    turns = []
+    for pod in sorted(world.pods.values(), key=lambda pod: (pod.namespace, pod.name)):
+        membership = pod.membership
+        if membership is None or membership.job_uid in world.jobs or not pod.held:
+            continue
+        over = not pod.live or getattr(pod.trainer, "exit_code", None) is not None
+        if over or (pod.deleted is not None and now > pod.deleted + deadlines.KILLED):
+            turns.append(act.Turn(membership.job_uid, (act.ReleasePod(pod.namespace, pod.name, pod.uid),)))
+    return turns

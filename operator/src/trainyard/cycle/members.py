@@ -1,0 +1,72 @@
+"""What an attempt consists of: the objects made of its reservation, again and again the same until all are there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from trainyard.api.training_job import PlanSummary
+from trainyard.contract.plan import Plan, digest
+from trainyard.cycle import actions as act
+from trainyard.lifecycle.gang import first_member
+from trainyard.network.settings import Settings, derive
+from trainyard.planner import rank as ranks
+from trainyard.planner.place import Placement
+from trainyard.render.objects import control, plan_map, service
+from trainyard.render.plan import plan_for
+from trainyard.render.pod import pod, trial_pod
+from trainyard.topology.fabrics import choose
+from trainyard.topology.tree import Tree
+from trainyard.world.records import Job, Manifest, World
+
+
+def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -> list[act.Action]:
+    """Make what an attempt that was opened lacks. present: node ranks whose pods exist.
+
+    What the members need comes before them: a pod must find its plan, its key and the names of its peers when it starts.
+    """
+    plan, settings = _plan(tree, job), _settings(world, job)
+    made: list[act.Action] = [
+        act.CreateControl(control(job), job.uid),
+        act.Create(service(job)),
+        act.Create(plan_map(job, plan)),
+    ]
+    missing = (rank for rank in range(len(plan.members)) if rank not in present)
+    return made + [act.Create(pod(job, plan, rank, settings)) for rank in missing]
+
+
+def summary(tree: Tree, job: Job) -> PlanSummary:
+    """The plan of an opened attempt in numbers."""
+    placed = _placement(tree, job)
+    return PlanSummary(
+        nodes=len(placed.nodes),
+        span=placed.span,
+        spans=dict(placed.spans),
+        ring_edges=dict(placed.crossings),
+        digest=digest(_plan(tree, job)),
+    )
+
+
+def sample(world: World, job: Job) -> Manifest:
+    """A pod as the members will be, for the API server to look at."""
+    return trial_pod(job, _settings(world, job))
+
+
+def _plan(tree: Tree, job: Job) -> Plan:
+    return plan_for(job, job.status.attempt, _placement(tree, job), tree, first_member(job))
+
+
+def _placement(tree: Tree, job: Job) -> Placement:
+    """What was reserved, as it lies in the tree. A node that has gone meanwhile lies nowhere, and its pod will not be bound."""
+    assert job.status.reservation is not None
+    nodes = job.status.reservation.nodes
+    known = [node for node in nodes if node in tree.paths]
+    return Placement(nodes, ranks.spans(tree, known), ranks.crossings(tree, known))
+
+
+def _settings(world: World, job: Job) -> Settings:
+    """By the fabric that most of the job's nodes are on; of all nodes while it has none."""
+    assert job.spec is not None
+    reserved = job.status.reservation
+    names = reserved.nodes if reserved is not None else tuple(world.nodes)
+    fabric = choose((world.nodes[name] for name in names if name in world.nodes), world.fabrics.values())
+    return derive(fabric.spec if fabric is not None else None, job.spec)

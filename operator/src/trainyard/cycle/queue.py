@@ -1,0 +1,381 @@
+"""Who gets which nodes: the jobs that wait, in the order of priority, then age.
+
+Each is given, in this order: the nodes it has reserved already; nodes that are free; nodes that somebody leaves anyway; the
+nodes of jobs of lower priority, if those help. One that gets nothing says why in numbers, and the free nodes of the domain
+that it is nearest to filling are kept from younger jobs of its priority, so that a large job is not starved by small ones.
+Jobs of lower priority may use them meanwhile: they can be asked to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from trainyard.api.conditions import ConditionType, Phase, Reason
+from trainyard.api.model import rfc3339
+from trainyard.api.names import plan_name
+from trainyard.api.template import pod_spec
+from trainyard.api.training_job import Pending, Reservation, TrainingJobStatus, Victim
+from trainyard.cycle import actions as act
+from trainyard.cycle.members import make_members, sample, summary
+from trainyard.cycle.room import Room
+from trainyard.lifecycle import conditions, deadlines
+from trainyard.lifecycle.decide import Decision, refuse
+from trainyard.lifecycle.gang import Gang
+from trainyard.planner.place import Placement, Shortfall, place
+from trainyard.planner.preempt import Candidate, preempt
+from trainyard.planner.request import Request, request
+from trainyard.topology.tree import Tree
+from trainyard.world.capacity import place_of
+from trainyard.world.records import Job, Node, Pod, Resources, Trial, Verdict, World
+from trainyard.world.resources import pod_requests
+from trainyard.world.selection import selection
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the queue decided for a job that waits. wake: when to look again if nothing happens."""
+
+    status: TrainingJobStatus
+    actions: tuple[act.Action, ...] = ()
+    wake: float | None = None
+
+
+def serve(
+    world: World,
+    jobs: Iterable[Job],
+    gangs: Mapping[str, Gang],
+    decisions: Mapping[str, Decision],
+    room: Room,
+    tree: Tree,
+    now: float,
+) -> dict[str, Waiting]:
+    """Serve the queue. room is used up on the way; jobs whose decision is not to queue only take theirs from it."""
+    everyone = list(jobs)
+    _count_unmade(everyone, gangs, decisions, room)
+    waiting = [job for job in everyone if decisions[job.uid].queue]
+    served: dict[str, Waiting] = {}
+    parties = Parties(tuple(everyone), gangs, decisions, _candidates(world, everyone, gangs, decisions), set())
+    for job in sorted(waiting, key=lambda job: _turn(world, job, decisions[job.uid].status)):
+        current = job.with_status(decisions[job.uid].status)
+        served[job.uid] = _gate(world, current, now) or _serve_one(world, tree, current, parties, room, now)
+    return served
+
+
+def _turn(world: World, job: Job, status: TrainingJobStatus) -> tuple[int, float, str, str]:
+    assert job.spec is not None
+    age = status.queued_at if status.queued_at is not None else job.created
+    return (-world.priority(job.spec.priority_class_name), age, job.namespace, job.name)
+
+
+def _count_unmade(
+    jobs: Iterable[Job], gangs: Mapping[str, Gang], decisions: Mapping[str, Decision], room: Room
+) -> None:
+    """Members of started attempts whose pods are still to be made have their room already."""
+    for job in jobs:
+        reservation = decisions[job.uid].status.reservation
+        if job.spec is None or reservation is None or decisions[job.uid].queue:
+            continue
+        missing = [seat.rank for seat in gangs[job.uid].seats if seat.pod is None]
+        nodes = [reservation.nodes[rank] for rank in missing if rank < len(reservation.nodes)]
+        room.take(nodes, pod_requests(pod_spec(job.spec.template)))
+
+
+# What has to be true before a job may have nodes at all -------------------------------------------------------------------
+
+
+def _gate(world: World, job: Job, now: float) -> Waiting | None:
+    assert job.spec is not None
+    status = job.status
+    if world.namespace_leaving(job.namespace):
+        return _wait(job, Reason.NAMESPACE_TERMINATING, f"namespace {job.namespace} is being deleted", (), now)
+    priority = job.spec.priority_class_name
+    if priority is not None and priority not in world.priority_classes:
+        known = _names(world.priority_classes)
+        message = f"spec.priorityClassName: there is no PriorityClass {priority}; the cluster has {known}"
+        doubtful = conditions.put(
+            status, ConditionType.ACCEPTED, False, Reason.PRIORITY_CLASS_NOT_FOUND, message, now, job.generation
+        )
+        unblock = (f"create PriorityClass {priority}",)
+        return _wait(job.with_status(doubtful), Reason.PRIORITY_CLASS_NOT_FOUND, message, unblock, now)
+    return _tried(world, job, now)
+
+
+def _names(found: Iterable[str]) -> str:
+    return ", ".join(sorted(found)) or "none"
+
+
+def _tried(world: World, job: Job, now: float) -> Waiting | None:
+    trial = world.trials.get(job.uid)
+    ask = act.TryPod(job.uid, job.generation, sample(world, job))
+    if trial is None or trial.generation != job.generation:
+        checking = _doubt(job, None, Reason.CHECKING, "the API server is asked whether it takes the pods", now)
+        return Waiting(checking, (ask,))
+    if trial.verdict is Verdict.REFUSED:
+        refused = refuse(job, Reason(trial.reason), trial.message, now)
+        return Waiting(refused.status, _told(job, Reason(trial.reason), trial.message))
+    if trial.verdict is Verdict.WAIT:
+        return _try_again(job, trial, ask, now)
+    return None
+
+
+def _try_again(job: Job, trial: Trial, ask: act.TryPod, now: float) -> Waiting:
+    reason = Reason(trial.reason or Reason.API_REFUSES)
+    doubtful = job.with_status(_doubt(job, False, reason, trial.message, now))
+    due = trial.time + deadlines.TRY_AGAIN
+    waiting = _wait(doubtful, reason, trial.message, (), now)
+    actions = (*waiting.actions, ask) if now >= due else waiting.actions
+    return Waiting(waiting.status, actions, due if now < due else now + deadlines.TRY_AGAIN)
+
+
+def _doubt(job: Job, value: bool | None, reason: Reason, message: str, now: float) -> TrainingJobStatus:
+    return conditions.put(job.status, ConditionType.ACCEPTED, value, reason, message, now, job.generation)
+
+
+# Nodes --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Parties:
+    """Everybody whom a decision about nodes may concern. claimed: uids of the victims chosen in this cycle."""
+
+    jobs: tuple[Job, ...]
+    gangs: Mapping[str, Gang]
+    decisions: Mapping[str, Decision]
+    candidates: tuple[Candidate, ...]
+    claimed: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seeker:
+    """A job that wants nodes. kept: nodes it may not have, each with the key of the job for which they are kept."""
+
+    job: Job
+    request: Request
+    priority: int
+    preempts: bool
+    kept: Mapping[str, str]
+
+    def allowed(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
+        """The nodes that are not kept for others."""
+        return {name: node for name, node in nodes.items() if name not in self.kept} if self.kept else nodes
+
+
+def _candidates(
+    world: World, jobs: Iterable[Job], gangs: Mapping[str, Gang], decisions: Mapping[str, Decision]
+) -> tuple[Candidate, ...]:
+    """The jobs that could be asked to leave: they hold nodes, and nobody has asked them yet."""
+    found = []
+    for job in jobs:
+        status = decisions[job.uid].status
+        if job.spec is None or job.deleted is not None or status.started_at is None:
+            continue
+        if status.stop is not None or status.ending is not None:
+            continue
+        priority = world.priority(job.spec.priority_class_name)
+        usage = _usage(pod for pod in gangs[job.uid].pods if pod.live)
+        found.append(Candidate(uid=job.uid, key=job.key, priority=priority, started=status.started_at, usage=usage))
+    return tuple(found)
+
+
+def _usage(pods: Iterable[Pod]) -> Mapping[str, Resources]:
+    usage: dict[str, dict[str, int]] = {}
+    for pod in pods:
+        at = usage.setdefault(place_of(pod), {})
+        for name, amount in pod.requests.items():
+            at[name] = at.get(name, 0) + amount
+    return usage
+
+
+def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room, now: float) -> Waiting:
+    assert job.spec is not None
+    accepted = "the specification makes sense, and the API server takes its pods"
+    job = job.with_status(
+        conditions.put(job.status, ConditionType.ACCEPTED, True, Reason.VALID, accepted, now, job.generation)
+    )
+    if job.status.not_before is not None and now < job.status.not_before:
+        return _back_off(job, now)
+    seeker = _seeker(world, job, room)
+    standing = _standing(world, seeker, room, now)
+    if standing is not None:
+        ready = room.holds(standing.nodes, seeker.request.requests)
+        room.take(standing.nodes, seeker.request.requests)
+        return _start(world, tree, job, standing.nodes, now) if ready else _await_victims(job, standing, now)
+    nodes = seeker.allowed(world.nodes)
+    found = place(tree, nodes, room.now, seeker.request)
+    if isinstance(found, Placement):
+        room.take(found.nodes, seeker.request.requests)
+        return _start(world, tree, job, found.nodes, now)
+    later = place(tree, nodes, room.soon, seeker.request)
+    if isinstance(later, Placement):
+        room.take(later.nodes, seeker.request.requests)
+        return _reserve(job, later.nodes, _leaving(later.nodes, parties), parties, now)
+    taken = _take(tree, seeker, nodes, parties, room, now) if seeker.preempts else None
+    return taken if taken is not None else _stay(world, tree, seeker, found, room, now)
+
+
+def _seeker(world: World, job: Job, room: Room) -> Seeker:
+    assert job.spec is not None
+    priority = world.priority(job.spec.priority_class_name)
+    return Seeker(
+        job=job,
+        request=request(job.key, job.spec),
+        priority=priority,
+        preempts=_preempts(world, job),
+        kept=room.kept_from(priority),
+    )
+
+
+def _preempts(world: World, job: Job) -> bool:
+    assert job.spec is not None
+    name = job.spec.priority_class_name
+    if name is not None:
+        return world.priority_classes[name].preempts
+    return next((c.preempts for c in world.priority_classes.values() if c.default), True)
+
+
+def _standing(world: World, seeker: Seeker, room: Room, now: float) -> Reservation | None:
+    """The job's reservation, if it still is for the next attempt, in time, and its nodes still are to be had."""
+    reservation = seeker.job.status.reservation
+    if reservation is None or reservation.attempt != seeker.job.status.attempt + 1 or now >= reservation.deadline:
+        return None
+    demands = selection(seeker.request.pod_spec, seeker.request.avoid)
+    nodes = seeker.allowed(world.nodes)
+    good = all(name in nodes and demands.admits(nodes[name]) for name in reservation.nodes)
+    return reservation if good and room.holds(reservation.nodes, seeker.request.requests, soon=True) else None
+
+
+def _leaving(nodes: Collection[str], parties: Parties) -> tuple[str, ...]:
+    """Uids of the jobs that leave these nodes anyway."""
+    wanted = frozenset(nodes)
+    found = []
+    for job in parties.jobs:
+        status = parties.decisions[job.uid].status
+        if status.stop is None and status.ending is None:
+            continue
+        if any(place_of(pod) in wanted and pod.live for pod in parties.gangs[job.uid].pods):
+            found.append(job.uid)
+    return tuple(found)
+
+
+def _take(
+    tree: Tree, seeker: Seeker, nodes: Mapping[str, Node], parties: Parties, room: Room, now: float
+) -> Waiting | None:
+    """Take the nodes of jobs of lower priority, if that helps."""
+    candidates = [candidate for candidate in parties.candidates if candidate.uid not in parties.claimed]
+    found = preempt(tree, nodes, room.soon, seeker.request, seeker.priority, candidates)
+    if found is None:
+        return None
+    parties.claimed.update(found.victims)
+    for candidate in candidates:
+        if candidate.uid in found.victims:
+            room.give(candidate.usage)
+    room.take(found.placement.nodes, seeker.request.requests)
+    victims = (*found.victims, *_leaving(found.placement.nodes, parties))
+    return _reserve(seeker.job, found.placement.nodes, victims, parties, now)
+
+
+def _reserve(job: Job, nodes: tuple[str, ...], victims: Collection[str], parties: Parties, now: float) -> Waiting:
+    named = tuple(
+        Victim(namespace=other.namespace, name=other.name, uid=other.uid, attempt=other.status.attempt)
+        for other in parties.jobs
+        if other.uid in victims
+    )
+    graces = [other.spec.checkpoint.grace_seconds for other in parties.jobs if other.uid in victims and other.spec]
+    # A victim has its grace to answer the request, and its pods have it once more when they are deleted.
+    deadline = now + 2 * max(graces, default=0.0) + deadlines.RESERVATION
+    reservation = Reservation(
+        attempt=job.status.attempt + 1, nodes=nodes, victims=named, deadline=deadline, reason=Reason.WAITING_FOR_VICTIMS
+    )
+    return _await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, now)
+
+
+def _await_victims(job: Job, reservation: Reservation, now: float) -> Waiting:
+    who = ", ".join(f"{victim.namespace}/{victim.name}" for victim in reservation.victims) or "pods that are ending"
+    message = f"{len(reservation.nodes)} nodes are reserved; {who} must leave them first"
+    kept = job.status.but(reservation=reservation)
+    waiting = _wait(job.with_status(kept), Reason.WAITING_FOR_VICTIMS, message, (), now, kept)
+    return Waiting(waiting.status, waiting.actions, reservation.deadline)
+
+
+def _start(world: World, tree: Tree, job: Job, nodes: tuple[str, ...], now: float) -> Waiting:
+    """Open the next attempt: its number, its members and its nodes are recorded before anything of it is made."""
+    assert job.spec is not None
+    attempt = job.status.attempt + 1
+    status = job.status.but(
+        phase=Phase.STARTING,
+        attempt=attempt,
+        started_at=now,
+        running_at=None,
+        ready_nodes=0,
+        pending=None,
+        not_before=None,
+        next_member=job.status.next_member + job.spec.nodes,
+        reservation=Reservation(
+            attempt=attempt, nodes=nodes, deadline=now + deadlines.START, reason=Reason.GANG_STARTED
+        ),
+    )
+    status = status.but(plan=summary(tree, job.with_status(status)))
+    span = status.plan.span if status.plan is not None else ""
+    message = f"attempt {attempt} starts on {len(nodes)} nodes within one {span}: {_short(nodes)}"
+    if span == "cluster":
+        message = f"attempt {attempt} starts on {len(nodes)} nodes across the cluster: {_short(nodes)}"
+    status = conditions.put(status, ConditionType.PLACED, True, Reason.GANG_STARTED, message, now, job.generation)
+    started = job.with_status(status)
+    told = act.Announce(job.namespace, job.name, job.uid, "Normal", Reason.GANG_STARTED, message)
+    old = (act.DeletePlan(job.namespace, plan_name(job.name, attempt - 1)),) if attempt > 1 else ()
+    return Waiting(status, (*make_members(world, tree, started, frozenset()), told, *old))
+
+
+def _short(nodes: tuple[str, ...]) -> str:
+    if len(nodes) <= 8:
+        return ", ".join(nodes)
+    return f"{', '.join(nodes[:4])}, ... {nodes[-1]}"
+
+
+# Waiting ------------------------------------------------------------------------------------------------------------------
+
+
+def _stay(world: World, tree: Tree, seeker: Seeker, short: Shortfall, room: Room, now: float) -> Waiting:
+    job = seeker.job
+    without = job.with_status(job.status.but(reservation=None))
+    if seeker.kept and isinstance(place(tree, world.nodes, room.now, seeker.request), Placement):
+        older = ", ".join(sorted(set(seeker.kept.values())))
+        message = f"{short.message}; {len(seeker.kept)} more are kept for {older}, which came first"
+        return _wait(without, Reason.BEHIND_OTHERS, message, (f"{older} starts or is deleted",), now)
+    if short.could_ever_fit:
+        room.keep(seeker.priority, seeker.preempts, short.holds, job.key)
+    reason = Reason.NO_DOMAIN_FITS if short.free >= short.needed else Reason.INSUFFICIENT_NODES
+    return _wait(without, reason, short.message, short.unblock, now)
+
+
+def _back_off(job: Job, now: float) -> Waiting:
+    assert job.status.not_before is not None
+    count = job.status.restarts.fruitless
+    message = (
+        f"{count} attempts in a row brought no new step; the next one is due at {rfc3339(round(job.status.not_before))}"
+    )
+    waiting = _wait(job, Reason.BACKING_OFF, message, (), now)
+    return Waiting(waiting.status, waiting.actions, job.status.not_before)
+
+
+def _wait(
+    job: Job,
+    reason: Reason,
+    message: str,
+    unblock: tuple[str, ...],
+    now: float,
+    status: TrainingJobStatus | None = None,
+) -> Waiting:
+    status = status if status is not None else job.status
+    before = status.pending
+    same = before is not None and before.reason == reason
+    since = before.since if same and before is not None else now
+    pending = Pending(reason=reason, message=message, unblock=unblock, since=since)
+    status = status.but(phase=Phase.PENDING, pending=pending)
+    status = conditions.put(status, ConditionType.PLACED, False, reason, message, now, job.generation)
+    return Waiting(status, () if same else _told(job, reason, message, "Normal"))
+
+
+def _told(job: Job, reason: Reason, message: str, kind: str = "Warning") -> tuple[act.Action, ...]:
+    return (act.Announce(job.namespace, job.name, job.uid, kind, reason, message),)

@@ -1,0 +1,131 @@
+"""The end of an attempt: what of it is history, what the job pays for it, and whether another attempt follows."""
+
+from __future__ import annotations
+
+from trainyard.api.conditions import ConditionType, Phase, Reason
+from trainyard.api.training_job import LineageMark, ResumePoint, TrainingJobStatus
+from trainyard.lifecycle import conditions, deadlines
+from trainyard.lifecycle.gang import Gang
+from trainyard.lifecycle.verdict import Outcome, Verdict
+from trainyard.world.records import Job
+
+UNKNOWN = -1
+"""A mark whose step nobody could say: the newest commit of that attempt that verifies counts."""
+
+
+def close(job: Job, gang: Gang, verdict: Verdict, now: float) -> TrainingJobStatus:
+    """The status after the current attempt: no attempt is open in it, and all that must outlive the pods is written down."""
+    status = job.status
+    ran = max(0.0, now - status.running_at) if status.running_at is not None else 0.0
+    status = status.but(
+        started_at=None,
+        running_at=None,
+        reservation=None,
+        stop=None,
+        ending=None,
+        ready_nodes=0,
+        ran_seconds=status.ran_seconds + ran,
+    )
+    status = _pay(job, status, gang, verdict, now)
+    status = _history(job, status, gang)
+    return _next(job, status, verdict, now)
+
+
+def fail(job: Job, status: TrainingJobStatus, reason: Reason, message: str, now: float) -> TrainingJobStatus:
+    """No attempt follows."""
+    status = status.but(phase=Phase.FAILED, ended_at=now, pending=None, reservation=None, not_before=None)
+    put = conditions.put
+    status = put(status, ConditionType.FAILED, True, reason, message, now, job.generation)
+    status = put(status, ConditionType.RUNNING, False, reason, message, now, job.generation)
+    return put(status, ConditionType.PLACED, False, reason, "holds no nodes", now, job.generation)
+
+
+def progressed(job: Job, gang: Gang) -> bool:
+    """Whether the attempt brought a step that the next one need not do again, or at least did one."""
+    base = job.status.resume.step if job.status.resume is not None else 0
+    return gang.step > base
+
+
+def _pay(job: Job, status: TrainingJobStatus, gang: Gang, verdict: Verdict, now: float) -> TrainingJobStatus:
+    restarts = status.restarts
+    fruitless = 0 if progressed(job, gang) else restarts.fruitless + 1
+    match verdict.outcome:
+        case Outcome.DONE:
+            return status
+        case Outcome.YIELDED:
+            restarts = restarts.but(preemptions=restarts.preemptions + 1)
+        case Outcome.LOST:
+            restarts = restarts.but(nodes_lost=restarts.nodes_lost + 1)
+        case Outcome.FAILED | Outcome.REFUSED:
+            assert job.spec is not None
+            since = now - job.spec.restart.per_seconds
+            times = (*(t for t in restarts.failure_times if t > since), now)
+            restarts = restarts.but(failures=restarts.failures + 1, failure_times=times[-1001:])
+        case Outcome.DISPLACED:
+            pass
+    pause = deadlines.back_off(fruitless)
+    return status.but(
+        restarts=restarts.but(fruitless=fruitless),
+        last_failure=verdict.failure or status.last_failure,
+        not_before=now + pause if pause else None,
+    )
+
+
+def _history(job: Job, status: TrainingJobStatus, gang: Gang) -> TrainingJobStatus:
+    """Put the attempt into the lineage as far as it counts.
+
+    Where every member left its last words, the newest commit they name is the end of it, and an attempt without a commit is
+    no history at all. Where one could not be asked, a commit may exist that nobody here has heard of: the trainer looks.
+    A mark that an earlier attempt left open is closed as soon as a member has said which commit it resumed from.
+    """
+    attempt = status.attempt
+    lineage = resolve(status.lineage, gang)
+    saved = gang.commit if gang.commit is not None and gang.commit.attempt == attempt else None
+    all_spoke = bool(gang.seats) and all(seat.words is not None for seat in gang.seats)
+    began = any(seat.status is not None or seat.ended is not None or seat.running is not None for seat in gang.seats)
+    if all_spoke and saved is not None:
+        mark = LineageMark(attempt=attempt, step=saved.step)
+        resume = ResumePoint(attempt=attempt, step=saved.step, path=saved.path)
+        return status.but(lineage=(*lineage, mark), resume=resume)
+    if all_spoke or not began:
+        return status.but(lineage=lineage)
+    return status.but(lineage=(*lineage, LineageMark(attempt=attempt, step=UNKNOWN)), resume=None)
+
+
+def resolve(lineage: tuple[LineageMark, ...], gang: Gang) -> tuple[LineageMark, ...]:
+    """End the history at the commit that a member of the gang resumed from.
+
+    It closes a mark that was left open, and shortens the history where the trainer had to fall back: from then on nothing
+    later of an earlier attempt counts, whoever may still write it.
+    """
+    spoken = [source.resumed for seat in gang.seats for source in (seat.words, seat.status) if source is not None]
+    resumed = next((mark for mark in spoken if mark is not None), None)
+    if resumed is None or all(mark.attempt != resumed.attempt for mark in lineage):
+        return lineage
+    kept = (mark for mark in lineage if mark.attempt <= resumed.attempt)
+    return tuple(mark.but(step=resumed.step) if mark.attempt == resumed.attempt else mark for mark in kept)
+
+
+def _next(job: Job, status: TrainingJobStatus, verdict: Verdict, now: float) -> TrainingJobStatus:
+    assert job.spec is not None
+    put, generation = conditions.put, job.generation
+    if verdict.outcome is Outcome.DONE:
+        status = status.but(phase=Phase.SUCCEEDED, ended_at=now, pending=None, not_before=None)
+        status = put(status, ConditionType.COMPLETED, True, Reason.COMPLETED, verdict.message, now, generation)
+        status = put(status, ConditionType.RUNNING, False, Reason.COMPLETED, verdict.message, now, generation)
+        return put(status, ConditionType.PLACED, False, Reason.COMPLETED, "holds no nodes any more", now, generation)
+    if verdict.outcome is Outcome.REFUSED:
+        return fail(job, status, Reason.INVALID_CONFIGURATION, verdict.message, now)
+    if verdict.reason is Reason.MAX_RUNTIME:
+        limit = job.spec.max_runtime
+        return fail(job, status, Reason.MAX_RUNTIME, f"ran for spec.maxRuntime ({limit}); {verdict.message}", now)
+    budget = job.spec.restart
+    if len(status.restarts.failure_times) > budget.failures:
+        message = (
+            f"{len(status.restarts.failure_times)} failures within {budget.per}, and spec.restart.failures forgives "
+            f"{budget.failures}; the last one: {verdict.message}"
+        )
+        return fail(job, status, Reason.FAILURE_BUDGET_SPENT, message, now)
+    status = status.but(phase=Phase.PENDING)
+    status = put(status, ConditionType.RUNNING, False, verdict.reason, verdict.message, now, generation)
+    return put(status, ConditionType.PLACED, False, verdict.reason, "its nodes were given back", now, generation)

@@ -1,0 +1,45 @@
+"""How long each wait may take, in seconds. Every wait has one, so that nothing is stuck without saying so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+START: Final = 600.0
+"""From the start of an attempt until all of its trainer containers run. Most of it is for pulling images."""
+UNSCHEDULED: Final = 5.0
+"""A pinned pod that kube-scheduler cannot bind: somebody took the node."""
+NOT_READY: Final = 10.0
+"""A node that is NotReady. The node controller has waited for 50 s of missed heartbeats before it says so; this rides out the
+moment in which a kubelet restarts."""
+SILENT: Final = 60.0
+"""A launcher that answered before."""
+UNREACHED: Final = 30.0
+"""A launcher that never answered, counted from the start of its container: only signals are left."""
+FINISH: Final = 120.0
+"""Between the first member that is done and the last: they did the same steps."""
+BROKEN_GRACE: Final = 10
+"""Grace of a pod whose gang is broken already: nothing can be saved, since a save needs all ranks."""
+KILLED: Final = 60.0
+"""After the end of a deleted pod's grace: its kubelet does not answer, so nobody waits for it any more."""
+WORDS: Final = 30.0
+"""Between a pod's end and the removal of our finalizer, at most."""
+ASK_AGAIN: Final = 2.0
+"""Between two requests to the same launcher."""
+PROGRESS: Final = 2.0
+"""Between two writes of a status that has nothing new but progress."""
+RESERVATION: Final = 120.0
+"""How long a reservation outlives the grace of those it waits for."""
+BACK_OFF_FIRST: Final = 5.0
+BACK_OFF_MOST: Final = 300.0
+"""The first and the longest wait between attempts that bring no new step."""
+TRY_AGAIN: Final = 10.0
+"""Between two trials of a pod that the API server would not take for a reason that may pass."""
+EVENTUALLY: Final = 30.0
+"""Between two looks at a thing whose change no watch reports."""
+
+
+def back_off(fruitless: int) -> float:
+    """The wait before the next attempt after so many in a row without a new step; none after the first."""
+    if fruitless <= 1:
+        return 0.0
+    return min(BACK_OFF_MOST, BACK_OFF_FIRST * 2.0 ** min(fruitless - 2, 16))

@@ -1,0 +1,509 @@
+"""What one job needs next, given its gang: the whole policy between its start and its end.
+
+A decision is a status and the actions that follow from it. The status is written first, so that a successor who finds only the
+status does the same again: every action is idempotent, and none depends on the operator remembering that it was taken.
+Starting is not decided here: who gets which nodes is a question between jobs, and the cycle's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainyard.api.conditions import ConditionType, Phase, Reason
+from trainyard.api.training_job import Ending, Progress, SavedCheckpoint, Stop, TrainingJobStatus
+from trainyard.lifecycle import closing, conditions, deadlines
+from trainyard.lifecycle.gang import Gang, Seat, is_open
+from trainyard.lifecycle.verdict import Outcome, Verdict, alarm, outcome, why_not_running
+from trainyard.world.records import Job, Pod
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a member. grace_seconds: None for its own; 0 removes the object at once, as its kubelet never will."""
+
+    pod: Pod
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePod:
+    """Take the finalizer off a pod whose last words were read."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class AskStop:
+    """Tell a launcher of the recorded stop."""
+
+    pod: Pod
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class MakeMembers:
+    """Make what is missing of the attempt that the reservation is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Put our finalizer on the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJob:
+    """Take our finalizer off the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An Event on the job."""
+
+    kind: str
+    reason: Reason
+    message: str
+
+
+Need = DeletePod | ReleasePod | AskStop | MakeMembers | HoldJob | ReleaseJob | Tell
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """status: what the job's status should be. needs: what follows, in order. queue: whether the job waits for nodes.
+
+    wake: when to look again even if nothing happens; None: only when something does.
+    """
+
+    status: TrainingJobStatus
+    needs: tuple[Need, ...] = ()
+    queue: bool = False
+    wake: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a job's decision needs to know besides itself.
+
+    wanted_by: the jobs whose reservations name this attempt as a victim. blind: the operator reaches no launcher of several
+    jobs at once, so silence is its own trouble. leaving: the job's namespace is being deleted.
+    """
+
+    wanted_by: tuple[str, ...] = ()
+    blind: bool = False
+    leaving: bool = False
+
+
+def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
+    """Total: every state has an answer, and every wait a deadline."""
+    if job.deleted is not None:
+        return _tear_down(job, gang, around, now)
+    if job.status.phase is not None and job.status.phase.ended and not _edited_after_refusal(job):
+        return _settle(job, gang, now)
+    if job.spec is None:
+        return _refuse(job, Reason.INVALID_SPEC, "; ".join(str(error) for error in job.errors), now)
+    if not job.held:
+        return Decision(_observed(job, job.status, now), (HoldJob(),))
+    if is_open(job):
+        return _tend(job, gang, around, now)
+    swept = _sweep(job, gang, now)
+    if job.spec.suspend:
+        return _wake_for(_suspended(job, swept, now), gang.others, now)
+    return _wake_for(Decision(_observed(job, job.status, now), swept, queue=True), gang.others, now)
+
+
+def refuse(job: Job, reason: Reason, message: str, now: float) -> Decision:
+    """The user's mistake: answered in a condition, and not tried again before the specification changes."""
+    return _refuse(job, reason, message, now)
+
+
+def _observed(job: Job, status: TrainingJobStatus, now: float) -> TrainingJobStatus:
+    """The status of a job that waits: it has a phase, an age in the queue, and speaks of the newest specification."""
+    queued = status.queued_at if status.queued_at is not None else job.created
+    status = status.but(observed_generation=job.generation, queued_at=queued, phase=Phase.PENDING, ended_at=None)
+    status = conditions.without(status, ConditionType.FAILED)
+    suspended = conditions.find(status, ConditionType.SUSPENDED)
+    if suspended is not None and suspended.status == "True":
+        put = conditions.put
+        status = put(status, ConditionType.SUSPENDED, False, Reason.RESUMED_BY_USER, "resumed", now, job.generation)
+    return status
+
+
+def _edited_after_refusal(job: Job) -> bool:
+    failed = conditions.find(job.status, ConditionType.FAILED)
+    refused = failed is not None and failed.reason in (Reason.INVALID_SPEC, Reason.TEMPLATE_REFUSED)
+    return refused and job.status.observed_generation < job.generation
+
+
+def _refuse(job: Job, reason: Reason, message: str, now: float) -> Decision:
+    status = job.status.but(observed_generation=job.generation)
+    status = conditions.put(status, ConditionType.ACCEPTED, False, reason, message, now, job.generation)
+    status = closing.fail(job, status, reason, message, now)
+    return Decision(status, (Tell("Warning", reason, message),))
+
+
+def _suspended(job: Job, swept: tuple[Need, ...], now: float) -> Decision:
+    status = _observed(job, job.status, now).but(phase=Phase.SUSPENDED, pending=None, reservation=None)
+    resume = status.resume.step if status.resume is not None else 0
+    message = f"spec.suspend is true; resumes at step {resume} when it is false again"
+    put = conditions.put
+    status = put(status, ConditionType.SUSPENDED, True, Reason.SUSPENDED_BY_USER, message, now, job.generation)
+    return Decision(status, swept)
+
+
+# An attempt under way -------------------------------------------------------------------------------------------------
+
+
+def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
+    status = job.status.but(observed_generation=job.generation)
+    needs: list[Need] = list(_sweep(job, gang, now))
+
+    if status.ending is None:
+        digest = status.plan.digest if status.plan is not None else ""
+        found = alarm(job, gang, digest, around.blind, now)
+        if found is not None:
+            status = _record_ending(status, found, now)
+            needs.append(Tell("Warning", found.reason, found.message))
+    if status.ending is None and status.stop is None:
+        stop = _reason_to_stop(job, gang, around, now)
+        if stop is not None:
+            status = status.but(stop=stop)
+            needs.append(Tell("Normal", Reason(stop.reason), _asked(stop, around)))
+
+    whole = job.with_status(status)
+    all_made = all(seat.pod is not None for seat in gang.seats)
+    leaving = status.ending is not None or status.stop is not None
+    if status.reservation is not None and (all_made or leaving):
+        # Members that were never made need not be: the attempt is whole, or on its way out.
+        status = status.but(reservation=None)
+    elif status.reservation is not None:
+        if around.leaving:
+            verdict = Verdict(Outcome.DISPLACED, Reason.NAMESPACE_TERMINATING, "the namespace is being deleted")
+            status = _record_ending(status, verdict, now).but(reservation=None)
+        else:
+            needs.append(MakeMembers())
+
+    if (leaving or all_made) and gang.seats and all(seat.settled(now) for seat in gang.seats):
+        verdict = _recorded(status) or outcome(job.with_status(status), gang, now)
+        closed = closing.close(whole, gang, verdict, now)
+        kind = "Normal" if verdict.outcome in (Outcome.DONE, Outcome.YIELDED) else "Warning"
+        told = Tell(kind, verdict.reason, verdict.message)
+        return Decision(_saved(closed, gang), (*needs, told), wake=now)
+
+    if status.ending is not None:
+        needs.extend(_take_down(gang, deadlines.BROKEN_GRACE))
+    elif status.stop is not None:
+        needs.extend(_ask_to_leave(gang, status.stop, now))
+    needs.extend(_after_last_words(gang.pods, now))
+    status = _report(job, gang, around, status, now)
+    return Decision(status, tuple(needs), wake=_next_deadline(job, gang, status, now))
+
+
+def _reason_to_stop(job: Job, gang: Gang, around: Surroundings, now: float) -> Stop | None:
+    assert job.spec is not None
+    reason: Reason | None = None
+    running = job.status.running_at
+    limit = job.spec.max_runtime_seconds
+    if job.spec.suspend:
+        reason = Reason.SUSPENDED_BY_USER
+    elif around.wanted_by:
+        reason = Reason.PREEMPTED
+    elif around.leaving or any(_going(seat) for seat in gang.seats):
+        reason = Reason.DISRUPTED
+    elif limit is not None and running is not None and job.status.ran_seconds + now - running >= limit:
+        reason = Reason.MAX_RUNTIME
+    if reason is None:
+        return None
+    deadline = now + job.spec.checkpoint.grace_seconds
+    return Stop(attempt=job.status.attempt, reason=reason, requested_at=now, deadline=deadline)
+
+
+def _going(seat: Seat) -> bool:
+    """Somebody else takes this member away: all must leave together, or the others would wait for it in a collective."""
+    return seat.pod is not None and seat.ended is None and (seat.pod.deleted is not None or seat.pod.disrupted)
+
+
+def _asked(stop: Stop, around: Surroundings) -> str:
+    by = f" for {', '.join(around.wanted_by)}" if around.wanted_by else ""
+    return f"attempt {stop.attempt} is asked to save and leave{by} within {stop.deadline - stop.requested_at:.0f} s"
+
+
+def _record_ending(status: TrainingJobStatus, verdict: Verdict, now: float) -> TrainingJobStatus:
+    ending = Ending(
+        attempt=status.attempt,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        message=verdict.message[:2000],
+        time=now,
+    )
+    return status.but(ending=ending, last_failure=verdict.failure or status.last_failure)
+
+
+def _recorded(status: TrainingJobStatus) -> Verdict | None:
+    ending = status.ending
+    if ending is None:
+        return None
+    return Verdict(Outcome(ending.outcome), Reason(ending.reason), ending.message)
+
+
+def _take_down(gang: Gang, grace_seconds: int | None) -> list[Need]:
+    return [
+        DeletePod(seat.pod, grace_seconds)
+        for seat in gang.seats
+        if seat.pod is not None and seat.ended is None and seat.pod.deleted is None
+    ]
+
+
+def _ask_to_leave(gang: Gang, stop: Stop, now: float) -> list[Need]:
+    """Ask every launcher until it has noticed. Where none can be asked, or the time is over, the deletion's SIGTERM asks."""
+    needs: list[Need] = []
+    for seat in gang.seats:
+        pod = seat.pod
+        if pod is None or seat.ended is not None or pod.deleted is not None:
+            continue
+        unstarted = seat.running is None
+        if unstarted or now >= stop.deadline or seat.unreached(now):
+            needs.append(DeletePod(pod))
+        elif not _noticed(seat) and (seat.answer is None or now - seat.answer.stop_sent >= deadlines.ASK_AGAIN):
+            needs.append(AskStop(pod, stop))
+    return needs
+
+
+def _noticed(seat: Seat) -> bool:
+    return seat.status is not None and seat.status.notice_time is not None
+
+
+# What the status says of a running attempt ------------------------------------------------------------------------------
+
+
+def _report(job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatus, now: float) -> TrainingJobStatus:
+    ready = sum(1 for seat in gang.seats if _trains(seat, now))
+    count = len(gang.seats)
+    if ready == count and status.running_at is None and status.ending is None:
+        status = status.but(running_at=now)
+    if status.ending is not None or status.stop is not None:
+        phase = Phase.YIELDING
+    else:
+        phase = Phase.RUNNING if status.running_at is not None else Phase.STARTING
+    status = status.but(phase=phase, ready_nodes=ready, pending=None, lineage=closing.resolve(status.lineage, gang))
+    status = _conditions(job, gang, around, status, ready, now)
+    fresh = _progress(_saved(status, gang), gang, now)
+    if fresh.but(progress=None, checkpoint=None) == job.status.but(progress=None, checkpoint=None):
+        last = job.status.progress
+        if last is not None and last.time is not None and now - last.time < deadlines.PROGRESS:
+            return job.status
+    return fresh
+
+
+def _trains(seat: Seat, now: float) -> bool:
+    """It runs, and its launcher says that the workers train; or it runs and cannot be asked."""
+    if seat.running is None:
+        return False
+    if seat.status is not None:
+        return seat.status.first_step_time is not None or seat.status.phase in ("training", "saving", "stopping")
+    return seat.unreached(now)
+
+
+def _saved(status: TrainingJobStatus, gang: Gang) -> TrainingJobStatus:
+    commit, known = gang.commit, status.checkpoint
+    if commit is None or (known is not None and (known.attempt, known.step) >= (commit.attempt, commit.step)):
+        return status
+    return status.but(
+        checkpoint=SavedCheckpoint(
+            step=commit.step,
+            attempt=commit.attempt,
+            path=commit.path,
+            bytes=commit.bytes,
+            seconds=commit.seconds,
+            time=commit.time or None,
+        )
+    )
+
+
+def _progress(status: TrainingJobStatus, gang: Gang, now: float) -> TrainingJobStatus:
+    leader = next((seat.status for seat in gang.seats if seat.rank == 0), None)
+    if leader is None or leader.step == 0:
+        return status
+    new = Progress(
+        step=leader.step,
+        loss=leader.loss,
+        tokens_per_second=leader.tokens_per_second,
+        step_seconds=leader.step_seconds,
+        time=now,
+    )
+    old = status.progress
+    if old is not None and new.but(time=old.time) == old:
+        return status
+    return status.but(progress=Progress.model_validate(new.model_dump()))
+
+
+def _conditions(
+    job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatus, ready: int, now: float
+) -> TrainingJobStatus:
+    put, generation, count = conditions.put, job.generation, len(gang.seats)
+    held = f"attempt {status.attempt} holds {count} nodes"
+    status = put(status, ConditionType.PLACED, True, Reason.GANG_STARTED, held, now, generation)
+    if status.phase is Phase.YIELDING:
+        why = status.ending or status.stop
+        assert why is not None
+        message = getattr(why, "message", "") or f"asked to save and leave: {why.reason}"
+        status = put(status, ConditionType.RUNNING, False, Reason(why.reason), message, now, generation)
+    elif status.phase is Phase.RUNNING:
+        status = put(
+            status, ConditionType.RUNNING, True, Reason.ALL_RUNNING, f"all {count} members train", now, generation
+        )
+    else:
+        first = next((seat for seat in gang.seats if not _trains(seat, now)), None)
+        why_not = f"; rank {first.rank}: {_not_yet(first)}" if first is not None else ""
+        message = f"{ready} of {count} members train{why_not}"
+        status = put(status, ConditionType.RUNNING, False, Reason.MEMBERS_STARTING, message, now, generation)
+    return _controlled(gang, around, status, now, generation)
+
+
+def _not_yet(seat: Seat) -> str:
+    if seat.running is None:
+        return why_not_running(seat)
+    return f"its workers are {seat.status.phase}" if seat.status is not None else "its launcher has not answered yet"
+
+
+def _controlled(
+    gang: Gang, around: Surroundings, status: TrainingJobStatus, now: float, generation: int
+) -> TrainingJobStatus:
+    put = conditions.put
+    if around.blind:
+        message = "no launcher of several jobs answers: the operator's own network is in trouble, the jobs go on"
+        return put(status, ConditionType.CONTROLLED, False, Reason.OPERATOR_UNREACHABLE, message, now, generation)
+    unreached = [seat for seat in gang.seats if seat.unreached(now)]
+    if unreached:
+        error = unreached[0].answer.error if unreached[0].answer is not None else "it was not asked yet"
+        message = (
+            f"{len(unreached)} of {len(gang.seats)} launchers never answered (rank {unreached[0].rank}: {error}); a yield goes "
+            f"by SIGTERM alone. Is the operator allowed to reach port 9400 of the pods (NetworkPolicy)?"
+        )
+        return put(status, ConditionType.CONTROLLED, False, Reason.LAUNCHER_UNREACHABLE, message, now, generation)
+    if all(seat.status is not None for seat in gang.seats):
+        return put(
+            status, ConditionType.CONTROLLED, True, Reason.LAUNCHERS_ANSWER, "all launchers answer", now, generation
+        )
+    return status
+
+
+def _next_deadline(job: Job, gang: Gang, status: TrainingJobStatus, now: float) -> float | None:
+    """The next instant at which time alone changes the decision."""
+    assert job.spec is not None
+    due: list[float] = []
+    if status.stop is not None:
+        due += [status.stop.deadline, now + deadlines.ASK_AGAIN]
+    if status.started_at is not None and status.running_at is None:
+        due.append(status.started_at + deadlines.START)
+    limit = job.spec.max_runtime_seconds
+    if limit is not None and status.running_at is not None:
+        due.append(status.running_at + limit - status.ran_seconds)
+    for seat in gang.seats:
+        due.extend(_seat_deadlines(seat))
+    later = [instant for instant in due if instant > now]
+    return min(later, default=None)
+
+
+def _seat_deadlines(seat: Seat) -> list[float]:
+    pod, answer = seat.pod, seat.answer
+    if pod is None:
+        return []
+    due = [pod.created + deadlines.UNSCHEDULED] if not pod.node else []
+    if pod.deleted is not None and seat.ended is None:
+        due.append(pod.deleted + deadlines.KILLED + 0.001)
+    if seat.ended is not None:
+        due += [seat.ended.finished + deadlines.WORDS, seat.ended.finished + deadlines.FINISH + 0.001]
+    if seat.running is not None:
+        due.append(seat.running.started + deadlines.UNREACHED + 0.001)
+        if answer is not None and answer.status is not None:
+            due.append(answer.time + deadlines.SILENT + 0.001)
+    return due
+
+
+# What is left of earlier attempts, of ended jobs and of deleted ones ------------------------------------------------------
+
+
+def _after_last_words(pods: tuple[Pod, ...], now: float) -> list[Need]:
+    """Do not keep a pod that somebody deletes for longer than it takes to read its last words."""
+    return [ReleasePod(pod) for pod in pods if pod.held and pod.deleted is not None and _spoke_long_ago(pod, now)]
+
+
+def _spoke_long_ago(pod: Pod, now: float) -> bool:
+    finished = getattr(pod.trainer, "finished", None)
+    return isinstance(finished, float | int) and now - finished > deadlines.WORDS
+
+
+def _over(pod: Pod) -> bool:
+    """Its trainer has ended; sidecars do not count."""
+    return not pod.live or getattr(pod.trainer, "exit_code", None) is not None
+
+
+def _sweep(job: Job, gang: Gang, now: float) -> tuple[Need, ...]:
+    """Pods of closed attempts: end those that still run, let go of those that ended, remove all but the one that failed first.
+
+    The one that failed first stays for its logs until the next attempt fails.
+    """
+    failure = job.status.last_failure
+    keep = failure.pod if failure is not None else None
+    needs: list[Need] = []
+    for pod in gang.others:
+        if pod.held and (_over(pod) or _abandoned(pod, now)):
+            needs.append(ReleasePod(pod))
+        if pod.deleted is None and (not _over(pod) or pod.name != keep):
+            needs.append(DeletePod(pod, deadlines.BROKEN_GRACE))
+    return tuple(needs)
+
+
+def _abandoned(pod: Pod, now: float) -> bool:
+    return pod.deleted is not None and now > pod.deleted + deadlines.KILLED
+
+
+def _settle(job: Job, gang: Gang, now: float) -> Decision:
+    """The job has ended: its pods stay for their logs, without a hold on them; what still runs is taken down."""
+    needs: list[Need] = []
+    for pod in gang.others:
+        if pod.held and (_over(pod) or _abandoned(pod, now)):
+            needs.append(ReleasePod(pod))
+        if not _over(pod) and pod.deleted is None:
+            needs.append(DeletePod(pod, deadlines.BROKEN_GRACE))
+    if job.held and all(not pod.held and _over(pod) for pod in gang.others):
+        needs.append(ReleaseJob())
+    status = (
+        job.status
+        if job.status.observed_generation == job.generation
+        else job.status.but(observed_generation=job.generation)
+    )
+    return _wake_for(Decision(status, tuple(needs)), gang.others, now)
+
+
+def _tear_down(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
+    """The job was deleted: its pods get SIGTERM and their grace, then nothing of it stays.
+
+    A pod whose kubelet does not answer is removed by force when its grace is over: the names of its members are never used
+    again, and its late writes belong to no lineage, so that nothing can come of it.
+    """
+    assert job.deleted is not None
+    pods = (*gang.pods, *gang.others)
+    needs: list[Need] = []
+    for pod in pods:
+        margin = 0.0 if around.leaving else deadlines.KILLED
+        late = pod.deleted is not None and now > pod.deleted + margin
+        if pod.held and (_over(pod) or late):
+            needs.append(ReleasePod(pod))
+        if late and not _over(pod):
+            needs.append(DeletePod(pod, 0))
+        if pod.deleted is None:
+            needs.append(DeletePod(pod))
+    if job.held and all(not pod.held for pod in pods):
+        needs.append(ReleaseJob())
+    due = [
+        pod.deleted + (0.0 if around.leaving else deadlines.KILLED) + 0.001 for pod in pods if pod.deleted is not None
+    ]
+    return Decision(job.status, tuple(needs), wake=min((d for d in due if d > now), default=None))
+
+
+def _wake_for(decision: Decision, pods: tuple[Pod, ...], now: float) -> Decision:
+    due = [pod.deleted + deadlines.KILLED + 0.001 for pod in pods if pod.deleted is not None and pod.held]
+    due += [decision.wake] if decision.wake is not None else []
+    wake = min((d for d in due if d > now), default=None)
+    return Decision(decision.status, decision.needs, decision.queue, wake)

@@ -1,0 +1,155 @@
+"""The gang of a job's current attempt: for each rank its pod, its launcher's last answer and its node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from trainyard.contract.codec import ContractError
+from trainyard.contract.status import Commit, LastWords, Status, decode_last_words
+from trainyard.lifecycle import deadlines
+from trainyard.world.records import Answer, Job, Node, Pod, Running, Terminated
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One rank. pod: None where there is none (not yet, or not any more).
+
+    node_lost: since when its node is not to be counted on (NotReady, or gone), None while it is.
+    """
+
+    rank: int
+    member: int
+    pod: Pod | None = None
+    answer: Answer | None = None
+    node_lost: float | None = None
+
+    @property
+    def ended(self) -> Terminated | None:
+        """How the trainer container ended; a sidecar may still run."""
+        return self.pod.trainer if self.pod is not None and isinstance(self.pod.trainer, Terminated) else None
+
+    @property
+    def running(self) -> Running | None:
+        """Since when the trainer container runs."""
+        return self.pod.trainer if self.pod is not None and isinstance(self.pod.trainer, Running) else None
+
+    @property
+    def words(self) -> LastWords | None:
+        """The last words, where the launcher left any."""
+        if self.ended is None or self.pod is None or self.pod.membership is None:
+            return None
+        try:
+            words = decode_last_words(self.ended.message)
+        except ContractError:
+            return None
+        return words if words.attempt == self.pod.membership.attempt else None
+
+    @property
+    def status(self) -> Status | None:
+        """The launcher's last answer, where it speaks of this pod."""
+        if self.pod is None or self.answer is None or self.answer.status is None:
+            return None
+        return self.answer.status if self.answer.status.pod_uid == self.pod.uid else None
+
+    @property
+    def commit(self) -> Commit | None:
+        """The newest checkpoint that this member spoke of."""
+        spoken = [
+            source.commit for source in (self.words, self.status) if source is not None and source.commit is not None
+        ]
+        return max(spoken, key=lambda commit: (commit.attempt, commit.step), default=None)
+
+    @property
+    def step(self) -> int:
+        """The last step that it finished, as far as it said."""
+        return max((source.step for source in (self.words, self.status) if source is not None), default=0)
+
+    def silent(self, now: float) -> bool:
+        """It answered before and has not for too long; one that has ended need not answer."""
+        answered = self.status is not None and self.answer is not None
+        return (
+            answered
+            and self.running is not None
+            and self.answer is not None
+            and now - self.answer.time > deadlines.SILENT
+        )
+
+    def unreached(self, now: float) -> bool:
+        """It runs and never answered, although it had the time."""
+        return self.running is not None and self.status is None and now - self.running.started > deadlines.UNREACHED
+
+    def settled(self, now: float) -> bool:
+        """Nothing more is to be expected of it: ended, gone, or deleted where no kubelet carries it out any more."""
+        if self.pod is None or self.ended is not None:
+            return True
+        if self.pod.deleted is None:
+            return False
+        return self.node_lost is not None or now > self.pod.deleted + deadlines.KILLED
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The seats of the current attempt in rank order. others: the job's pods of other attempts."""
+
+    seats: tuple[Seat, ...]
+    others: tuple[Pod, ...] = ()
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """The pods of the current attempt that exist."""
+        return tuple(seat.pod for seat in self.seats if seat.pod is not None)
+
+    @property
+    def commit(self) -> Commit | None:
+        """The newest checkpoint that any member spoke of."""
+        spoken = [seat.commit for seat in self.seats if seat.commit is not None]
+        return max(spoken, key=lambda commit: (commit.attempt, commit.step), default=None)
+
+    @property
+    def step(self) -> int:
+        """The furthest step that any member said it finished."""
+        return max((seat.step for seat in self.seats), default=0)
+
+
+def first_member(job: Job) -> int:
+    """Number of the member that plays rank 0 in the current attempt: numbers are given out in rank order."""
+    nodes = job.spec.nodes if job.spec is not None else 0
+    return job.status.next_member - nodes
+
+
+def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: Mapping[str, Node], now: float) -> Gang:
+    """Find the current attempt's pod for every rank. pods: all pods of this job."""
+    mine: dict[int, Pod] = {}
+    others: list[Pod] = []
+    for pod in pods:
+        membership = pod.membership
+        if membership is None:
+            continue
+        if is_open(job) and membership.attempt == job.status.attempt:
+            mine[membership.member] = pod
+        else:
+            others.append(pod)
+    count = job.spec.nodes if job.spec is not None and is_open(job) else 0
+    first = first_member(job)
+    seats = tuple(_seat(rank, first + rank, mine.get(first + rank), answers, nodes, now) for rank in range(count))
+    return Gang(seats, tuple(sorted(others, key=lambda pod: pod.name)))
+
+
+def is_open(job: Job) -> bool:
+    """Whether an attempt is under way: it was started and has not been closed."""
+    return job.status.started_at is not None
+
+
+def _seat(
+    rank: int, member: int, pod: Pod | None, answers: Mapping[str, Answer], nodes: Mapping[str, Node], now: float
+) -> Seat:
+    if pod is None:
+        return Seat(rank, member)
+    node = nodes.get(pod.node)
+    lost: float | None = None
+    if pod.node and node is None:
+        lost = now
+    elif node is not None and not node.ready and now - node.ready_since >= deadlines.NOT_READY:
+        lost = node.ready_since
+    return Seat(rank, member, pod, answers.get(pod.uid), lost)

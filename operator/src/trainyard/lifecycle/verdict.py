@@ -1,0 +1,252 @@
+"""What an attempt came to: the alarm that ends it early, and the outcome once all members have settled.
+
+Two questions, asked at different times. `alarm`: must the attempt end now? It looks for the first thing that makes going on
+pointless, and its answer is recorded. `outcome`: everybody has ended; what does it count as? Yields are never an alarm: a gang
+that was asked to leave is given its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainyard.api.conditions import Reason
+from trainyard.api.training_job import Failure
+from trainyard.contract.exits import Exit
+from trainyard.lifecycle import deadlines
+from trainyard.lifecycle.gang import Gang, Seat
+from trainyard.world.records import Job, Terminated
+
+
+class Outcome(StrEnum):
+    """What the end of an attempt counts as."""
+
+    DONE = "Done"
+    YIELDED = "Yielded"
+    """Left because it was asked to; free."""
+    FAILED = "Failed"
+    """Counts against the failure budget."""
+    REFUSED = "Refused"
+    """A configuration that cannot work; never tried again."""
+    LOST = "Lost"
+    """A node or pod was taken away without notice; free, and counted as such."""
+    DISPLACED = "Displaced"
+    """It never began: somebody took its place before its pods were bound; free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An outcome with its reason. failure: the first thing that went wrong, where something did."""
+
+    outcome: Outcome
+    reason: Reason
+    message: str
+    failure: Failure | None = None
+
+
+def alarm(job: Job, gang: Gang, digest: str, blind: bool, now: float) -> Verdict | None:
+    """Why the current attempt has to end now; None where it may go on.
+
+    digest: of the plan that the members should run. blind: the operator itself reaches nobody, so silence means nothing.
+    """
+    all_were_made = job.status.reservation is None
+    return (
+        _refused(job, gang)
+        or _failed(job, gang)
+        or _node_lost(job, gang, now)
+        or (_vanished(gang) if all_were_made and job.status.stop is None else None)
+        or _displaced(gang, now)
+        or _impostor(job, gang, digest)
+        or (None if blind else _silent(job, gang, now))
+        or _late(job, gang, now)
+    )
+
+
+def outcome(job: Job, gang: Gang, now: float) -> Verdict:
+    """What the attempt counts as, when every seat has settled and no alarm was given."""
+    stop = job.status.stop
+    ended = [seat.ended for seat in gang.seats]
+    if all(end is not None and end.exit_code == Exit.DONE for end in ended):
+        return Verdict(Outcome.DONE, Reason.COMPLETED, f"all {len(gang.seats)} members are done after step {gang.step}")
+    if stop is None:
+        return Verdict(Outcome.LOST, Reason.MEMBER_LOST, "the members went away without a word")
+    reason = Reason(stop.reason)
+    saved = gang.commit
+    if saved is not None and saved.attempt == job.status.attempt and _yields(gang):
+        lost = gang.step - saved.step
+        note = "no step is lost" if lost <= 0 else f"{lost} steps after it are lost"
+        return Verdict(Outcome.YIELDED, reason, f"saved step {saved.step} and left; {note}")
+    if gang.step == 0:
+        return Verdict(Outcome.YIELDED, reason, "left before its first step")
+    missing = "its last save is of an earlier attempt" if saved is None or saved.attempt != job.status.attempt else ""
+    missing = missing or f"its last save is of step {saved.step if saved else 0}"
+    return Verdict(Outcome.YIELDED, reason, f"left at step {gang.step} without a save within its grace; {missing}")
+
+
+def _yields(gang: Gang) -> bool:
+    return any(seat.ended is not None and seat.ended.exit_code == Exit.YIELDED for seat in gang.seats)
+
+
+def _first(seats: Iterable[tuple[Seat, Terminated]]) -> tuple[Seat, Terminated]:
+    """The earliest end. By the launcher's clock where it said when, as the kubelet rounds to seconds; then by rank."""
+
+    def when(item: tuple[Seat, Terminated]) -> tuple[float, int]:
+        seat, end = item
+        words = seat.words
+        fault = words.fault if words is not None else None
+        return (fault.time if fault is not None else end.finished, seat.rank)
+
+    return min(seats, key=when)
+
+
+def _describe(seat: Seat, end: Terminated) -> str:
+    words = seat.words
+    pod = seat.pod.name if seat.pod is not None else f"member {seat.member}"
+    if words is not None and words.fault is not None:
+        fault = words.fault
+        who = f"rank {fault.rank}" if fault.rank >= 0 else "the launcher"
+        how = f"was ended by {fault.signal}" if fault.signal else f"exited {fault.exit_code}"
+        return f"{pod}: {who} {how} at step {words.step}: {fault.message}"
+    if words is not None:
+        return f"{pod}: {words.cause}"
+    said = f": {end.message.strip()}" if end.message.strip() else ""
+    return f"{pod}: exited {end.exit_code} ({end.reason or 'no reason given'}){said}"
+
+
+def _failure(job: Job, seat: Seat, end: Terminated | None, reason: Reason, message: str, now: float) -> Failure:
+    words = seat.words
+    fault = words.fault if words is not None else None
+    return Failure(
+        attempt=job.status.attempt,
+        reason=reason,
+        message=message[:2000],
+        pod=seat.pod.name if seat.pod is not None else "",
+        node=seat.pod.node if seat.pod is not None else "",
+        rank=fault.rank if fault is not None else None,
+        exit_code=end.exit_code if end is not None else None,
+        time=end.finished if end is not None else now,
+    )
+
+
+def _refused(job: Job, gang: Gang) -> Verdict | None:
+    found = [(s, s.ended) for s in gang.seats if s.ended is not None and s.ended.exit_code == Exit.CONFIGURATION]
+    if not found:
+        return None
+    seat, end = _first(found)
+    message = _describe(seat, end)
+    failure = _failure(job, seat, end, Reason.INVALID_CONFIGURATION, message, end.finished)
+    return Verdict(Outcome.REFUSED, Reason.INVALID_CONFIGURATION, message, failure)
+
+
+def _failed(job: Job, gang: Gang) -> Verdict | None:
+    """A member ended badly. While a stop stands, an end is what was asked for, and `outcome` judges what it brought."""
+    if job.status.stop is not None:
+        return None
+    bad = [(s, s.ended) for s in gang.seats if s.ended is not None and s.ended.exit_code != Exit.DONE]
+    if not bad:
+        return None
+    seat, end = _first(bad)
+    reason = {
+        Exit.YIELDED: Reason.UNASKED_YIELD,
+        Exit.HANG: Reason.HANG,
+        Exit.PREFLIGHT: Reason.PREFLIGHT_FAILED,
+    }.get(Exit(end.exit_code) if end.exit_code in Exit._value2member_map_ else Exit.FAILURE, Reason.MEMBER_FAILED)
+    message = _describe(seat, end)
+    if reason is Reason.UNASKED_YIELD:
+        message += "; exit code 75 means that it saved because it was asked to leave, and nobody asked"
+    return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
+
+
+def _node_lost(job: Job, gang: Gang, now: float) -> Verdict | None:
+    lost = [seat for seat in gang.seats if seat.node_lost is not None and seat.ended is None]
+    if not lost:
+        return None
+    seat = lost[0]
+    node = seat.pod.node if seat.pod is not None else ""
+    message = f"node {node} of rank {seat.rank} is not ready or gone"
+    if len(lost) > 1:
+        message += f", and {len(lost) - 1} more"
+    return Verdict(Outcome.LOST, Reason.NODE_LOST, message, _failure(job, seat, None, Reason.NODE_LOST, message, now))
+
+
+def _vanished(gang: Gang) -> Verdict | None:
+    gone = [seat for seat in gang.seats if seat.pod is None]
+    if not gone:
+        return None
+    return Verdict(
+        Outcome.LOST, Reason.MEMBER_LOST, f"the pod of rank {gone[0].rank} (member {gone[0].member}) is gone"
+    )
+
+
+def _displaced(gang: Gang, now: float) -> Verdict | None:
+    for seat in gang.seats:
+        pod = seat.pod
+        if pod is None or pod.node or not pod.unscheduled or now - pod.created < deadlines.UNSCHEDULED:
+            continue
+        wanted = pod.membership.node if pod.membership is not None else "its node"
+        return Verdict(
+            Outcome.DISPLACED, Reason.NODE_TAKEN, f"{pod.name} cannot be bound to {wanted}: {pod.unscheduled}"
+        )
+    return None
+
+
+def _impostor(job: Job, gang: Gang, digest: str) -> Verdict | None:
+    """A member that runs by another plan than ours: its ranks would not be the plan's."""
+    for seat in gang.seats:
+        status = seat.status
+        if status is None or status.attempt != job.status.attempt:
+            continue
+        if status.node_rank == seat.rank and (not digest or status.plan_digest == digest):
+            continue
+        pod = seat.pod.name if seat.pod is not None else ""
+        message = f"{pod} runs as node rank {status.node_rank} of plan {status.plan_digest}; it should be {seat.rank} of {digest}"
+        return Verdict(Outcome.FAILED, Reason.RANK_MISMATCH, message)
+    return None
+
+
+def _silent(job: Job, gang: Gang, now: float) -> Verdict | None:
+    silent = [seat for seat in gang.seats if seat.silent(now)]
+    if not silent:
+        return None
+    seat = silent[0]
+    pod = seat.pod.name if seat.pod is not None else ""
+    quiet = now - seat.answer.time if seat.answer is not None else 0.0
+    message = f"the launcher of {pod} (rank {seat.rank}) has not answered for {quiet:.0f} s"
+    if len(silent) > 1:
+        message += f", nor have {len(silent) - 1} others"
+    failure = _failure(job, seat, None, Reason.LAUNCHER_SILENT, message, now)
+    return Verdict(Outcome.FAILED, Reason.LAUNCHER_SILENT, message, failure)
+
+
+def _late(job: Job, gang: Gang, now: float) -> Verdict | None:
+    """Members that do not start, or do not end when others have, within the time."""
+    done = [(s, s.ended) for s in gang.seats if s.ended is not None]
+    left = [seat for seat in gang.seats if seat.ended is None]
+    if done and left and job.status.stop is None:
+        _, end = _first(done)
+        if now - end.finished > deadlines.FINISH:
+            message = f"rank {left[0].rank} still runs {deadlines.FINISH:.0f} s after another member was done"
+            return Verdict(Outcome.FAILED, Reason.MEMBER_FAILED, message)
+    started = job.status.started_at
+    waiting = [seat for seat in gang.seats if seat.running is None and seat.ended is None]
+    if started is not None and waiting and now - started > deadlines.START:
+        seat = waiting[0]
+        why = why_not_running(seat)
+        message = f"rank {seat.rank} does not run {deadlines.START:.0f} s after the start: {why}"
+        failure = _failure(job, seat, None, Reason.START_TIMEOUT, message, now)
+        return Verdict(Outcome.FAILED, Reason.START_TIMEOUT, message, failure)
+    return None
+
+
+def why_not_running(seat: Seat) -> str:
+    """What the API server knows about a member that does not run yet."""
+    pod = seat.pod
+    if pod is None:
+        return "its pod is not there yet"
+    if not pod.node:
+        return pod.unscheduled or "it is not bound to its node yet"
+    waiting = pod.trainer
+    reason = getattr(waiting, "reason", "")
+    message = getattr(waiting, "message", "")
+    return ": ".join(part for part in (reason, message) if part) or "its containers are being made"

@@ -1,0 +1,509 @@
+"""A pretended cluster: does to a world what an API server, a scheduler, kubelets and launchers would do, second by second.
+
+The brain under test is the real one; only the hands are pretended. Time moves when `tick` says so. Faults are ordinary calls:
+`lose_node`, `delete_pod`, `crash`, and `interrupt` (the operator dies after some of its writes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trainyard.api import names
+from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
+from trainyard.contract.plan import Mark, Plan
+from trainyard.contract.plan import decode as decode_plan
+from trainyard.contract.status import Commit, Fault, LastWords, Status, encode_last_words
+from trainyard.cycle import actions as act
+from trainyard.cycle import cycle
+from trainyard.world.records import (
+    Answer,
+    Job,
+    Membership,
+    Node,
+    Pod,
+    PriorityClass,
+    Running,
+    Terminated,
+    Trial,
+    Verdict,
+    Waiting,
+    World,
+)
+from trainyard.world.resources import pod_requests
+
+START = 1_000_000.0
+LEVELS = ("spine", "leaf")
+
+
+@dataclass
+class Launcher:
+    """What a pretended launcher knows: the pod's progress, and when it will leave."""
+
+    plan: Plan
+    started: float
+    step: int = 0
+    commit: Commit | None = None
+    resumed: Mark | None = None
+    notice: float | None = None
+    leaves: float | None = None
+    frozen: bool = False
+    fails: Fault | None = None
+    exit: int | None = None
+
+
+@dataclass
+class Pretend:
+    """A cluster of nodes with GPUs in a tree of spines and leaves, all pods of which are Trainyard's or `foreign`'s.
+
+    save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
+    steps: how many steps a job needs, by name (default: for ever).
+    """
+
+    now: float = START
+    save_seconds: float = 3.0
+    reachable: bool = True
+    steps: dict[str, int] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    classes: dict[str, PriorityClass] = field(default_factory=dict)
+    plans: dict[tuple[str, str], Plan] = field(default_factory=dict)
+    launchers: dict[str, Launcher] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    trials: dict[str, Trial] = field(default_factory=dict)
+    events: list[tuple[str, str, str]] = field(default_factory=list)
+    verdict: Callable[[act.TryPod], Trial] | None = None
+    interrupt: Callable[[act.Action], bool] | None = None
+    history: dict[str, list[int]] = field(default_factory=dict)
+    _version: int = 0
+
+    # What a test says -------------------------------------------------------------------------------------------------
+
+    def with_nodes(self, spines: int = 2, leaves: int = 2, per_leaf: int = 2, gpus: int = 8) -> Pretend:
+        """Nodes named a0, a1, ... per spine, in leaves of equal size."""
+        for spine in range(spines):
+            for n in range(leaves * per_leaf):
+                name = f"{chr(ord('a') + spine)}{n}"
+                labels = {
+                    "network.topology.nvidia.com/spine": f"spine-{chr(ord('a') + spine)}",
+                    "network.topology.nvidia.com/leaf": f"leaf-{n // per_leaf}",
+                }
+                amounts = {"nvidia.com/gpu": gpus, "cpu": 64_000, "memory": 1 << 40, "pods": 110}
+                self.nodes[name] = Node(name, f"uid-{name}", labels, amounts, ready_since=self.now - 3600)
+        return self
+
+    def with_class(self, name: str, value: int, preempts: bool = True) -> Pretend:
+        """A PriorityClass."""
+        self.classes[name] = PriorityClass(name, value, preempts)
+        return self
+
+    def submit(self, name: str, nodes: int, namespace: str = "team", steps: int | None = None, **spec: Any) -> Job:
+        """A job whose members want all GPUs of a node. spec: further fields, in camelCase."""
+        if steps is not None:
+            self.steps[name] = steps
+        container = {
+            "name": "trainer",
+            "image": "trainyard/trainer:0.1.0",
+            "resources": {"limits": {"nvidia.com/gpu": 8}},
+            "volumeMounts": [{"name": "checkpoints", "mountPath": "/checkpoints"}],
+        }
+        volume = {"name": "checkpoints", "persistentVolumeClaim": {"claimName": "checkpoints"}}
+        template = {"spec": {"containers": [container], "volumes": [volume]}}
+        raw = {
+            "nodes": nodes,
+            "template": template,
+            "processesPerNode": 1,
+            "checkpoint": {"volume": "checkpoints"},
+            **spec,
+        }
+        return self.add(name, namespace, TrainingJobSpec.model_validate(raw))
+
+    def add(self, name: str, namespace: str, spec: TrainingJobSpec | None, **fields: Any) -> Job:
+        """A job as the API server has it after `kubectl apply`."""
+        uid = f"uid-{namespace}-{name}-{self._next()}"
+        job = Job(
+            namespace=namespace,
+            name=name,
+            uid=uid,
+            generation=1,
+            resource_version=str(self._next()),
+            created=self.now,
+            spec=spec,
+            status=TrainingJobStatus(),
+            **fields,
+        )
+        self.jobs[uid] = job
+        return job
+
+    def edit(self, name: str, **spec: Any) -> None:
+        """Change fields of a job's specification, in snake_case."""
+        job = self.job(name)
+        assert job.spec is not None
+        self.jobs[job.uid] = replace(job, spec=job.spec.but(**spec), generation=job.generation + 1)
+
+    def delete_job(self, name: str) -> None:
+        """kubectl delete tj."""
+        job = self.job(name)
+        self.jobs[job.uid] = replace(job, deleted=self.now)
+        self._collect(job.uid)
+
+    def delete_pod(self, name: str, grace: float | None = None) -> None:
+        """kubectl delete pod."""
+        pod = self.pod(name)
+        seconds = pod.grace_seconds if grace is None else grace
+        self.pods[pod.uid] = replace(pod, deleted=self.now + seconds)
+
+    def crash(self, name: str, rank: int = 0, signal: str = "SIGKILL") -> None:
+        """A worker of a pod is killed."""
+        self.launchers[self.pod(name).uid].fails = Fault(rank, self.now, f"worker ended by {signal}", None, signal)
+
+    def freeze(self, name: str) -> None:
+        """SIGSTOP for everything in a pod."""
+        self.launchers[self.pod(name).uid].frozen = True
+
+    def lose_node(self, name: str) -> None:
+        """The node's network is cut: it becomes NotReady, and nothing on it answers or ends."""
+        self.nodes[name] = replace(self.nodes[name], ready=False, ready_since=self.now)
+        for pod in self.pods.values():
+            if pod.node == name and pod.uid in self.launchers:
+                self.launchers[pod.uid].frozen = True
+
+    def foreign(self, node: str, gpus: int = 8, name: str = "") -> None:
+        """A pod of somebody else, bound."""
+        uid = name or f"foreign-{self._next()}"
+        self.pods[uid] = Pod("other", uid, uid, self.now, node, "Running", {"nvidia.com/gpu": gpus, "pods": 1})
+
+    # What a test asks -------------------------------------------------------------------------------------------------
+
+    def job(self, name: str) -> Job:
+        """The job of a name."""
+        return next(job for job in self.jobs.values() if job.name == name)
+
+    def pod(self, name: str) -> Pod:
+        """The pod of a name."""
+        return next(pod for pod in self.pods.values() if pod.name == name)
+
+    def status(self, name: str) -> TrainingJobStatus:
+        """The status of a job."""
+        return self.job(name).status
+
+    def nodes_of(self, name: str) -> list[str]:
+        """Where the live members of a job are bound, in rank order."""
+        uid = self.job(name).uid
+        mine = [p for p in self.pods.values() if p.membership and p.membership.job_uid == uid and p.live]
+        return [pod.node for pod in sorted(mine, key=lambda pod: pod.membership.rank if pod.membership else 0)]
+
+    def world(self) -> World:
+        """Everything as the operator sees it."""
+        return World(
+            nodes=dict(self.nodes),
+            pods=dict(self.pods),
+            jobs=dict(self.jobs),
+            priority_classes=dict(self.classes),
+            answers=dict(self.answers),
+            trials=dict(self.trials),
+        )
+
+    # How time passes --------------------------------------------------------------------------------------------------
+
+    def tick(self, seconds: int = 1) -> Pretend:
+        """Let time pass: each second the cluster moves, then the operator has a few cycles."""
+        for _ in range(seconds):
+            self.now += 1.0
+            self._move()
+            self.operate()
+        return self
+
+    def operate(self, cycles: int = 6) -> None:
+        """Run cycles until one has nothing to do."""
+        for _ in range(cycles):
+            outcome = cycle(self.world(), self.now)
+            if not outcome.turns:
+                return
+            for turn in outcome.turns:
+                self.perform(turn.actions)
+
+    def until(self, condition: Callable[[], bool], limit: int = 600) -> Pretend:
+        """Tick until something holds; an assertion with what there is where it does not in time."""
+        for _ in range(limit):
+            if condition():
+                return self
+            self.tick()
+        raise AssertionError(f"did not come true within {limit} s:\n{self.story()}")
+
+    def phase_is(self, name: str, phase: str) -> Callable[[], bool]:
+        """A condition for `until`."""
+        return lambda: self.status(name).phase == phase
+
+    def story(self) -> str:
+        """What there is, for a reader of a failed test."""
+        lines = [
+            f"{job.name}: {job.status.phase} {job.status.pending and job.status.pending.message}"
+            for job in self.jobs.values()
+        ]
+        lines += [f"  {pod.name} on {pod.node or '-'} {pod.phase} {pod.trainer}" for pod in self.pods.values()]
+        return "\n".join(lines + [" ".join(event) for event in self.events[-12:]])
+
+    def perform(self, actions: Iterable[act.Action]) -> None:
+        """Carry actions out in order; `interrupt` may end a turn at any of them."""
+        for action in actions:
+            if self.interrupt is not None and self.interrupt(action):
+                return
+            if not self._perform(action):
+                return
+
+    def _perform(self, action: act.Action) -> bool:
+        match action:
+            case act.WriteStatus(uid=uid, resource_version=version, status=status):
+                job = self.jobs.get(uid)
+                if job is None or job.resource_version != version:
+                    return False
+                self._store(replace(job, status=_through_json(status)))
+            case act.HoldJob(uid=uid):
+                if uid not in self.jobs or self.jobs[uid].deleted is not None:
+                    return False
+                self._store(replace(self.jobs[uid], held=True))
+            case act.ReleaseJob(uid=uid):
+                if uid in self.jobs:
+                    self._store(replace(self.jobs[uid], held=False))
+                    self._collect(uid)
+            case act.Create(manifest=manifest):
+                self._create(manifest)
+            case act.DeletePod(uid=uid, grace_seconds=grace):
+                self._delete(uid, grace)
+            case act.ReleasePod(uid=uid):
+                if uid in self.pods:
+                    self.pods[uid] = replace(self.pods[uid], held=False)
+                    self._reap(uid)
+            case act.AskStop(pod_uid=uid, stop=stop):
+                self._ask(uid, stop)
+            case act.TryPod(job_uid=uid, generation=generation):
+                accepted = Trial(generation, Verdict.ACCEPTED, self.now)
+                self.trials[uid] = self.verdict(action) if self.verdict is not None else accepted
+            case act.Announce(name=name, reason=reason, message=message):
+                self.events.append((name, str(reason), message))
+            case act.CreateControl() | act.DeletePlan():
+                pass
+        return True
+
+    def _store(self, job: Job) -> None:
+        self.jobs[job.uid] = replace(job, resource_version=str(self._next()))
+
+    def _next(self) -> int:
+        self._version += 1
+        return self._version
+
+    def _create(self, manifest: Mapping[str, Any]) -> None:
+        kind, meta = manifest["kind"], manifest["metadata"]
+        namespace, name = meta["namespace"], meta["name"]
+        if kind == "ConfigMap":
+            self.plans.setdefault((namespace, name), decode_plan(manifest["data"][names.PLAN_KEY]))
+        if kind != "Pod" or any(p.name == name and p.namespace == namespace for p in self.pods.values()):
+            return
+        labels, notes = meta["labels"], meta["annotations"]
+        membership = Membership(
+            job_uid=labels[names.LABEL_JOB_UID],
+            attempt=int(labels[names.LABEL_ATTEMPT]),
+            member=int(labels[names.LABEL_MEMBER]),
+            rank=int(labels[names.LABEL_RANK]),
+            node=notes[names.ANNOTATION_NODE],
+            plan_digest=notes[names.ANNOTATION_PLAN],
+        )
+        pod = Pod(
+            namespace=namespace,
+            name=name,
+            uid=f"pod-{name}-{self._next()}",
+            created=self.now,
+            node="",
+            phase="Pending",
+            requests=pod_requests(manifest["spec"]),
+            grace_seconds=float(manifest["spec"]["terminationGracePeriodSeconds"]),
+            held=names.FINALIZER_POD in meta.get("finalizers", ()),
+            membership=membership,
+        )
+        self.pods[pod.uid] = pod
+
+    def _delete(self, uid: str, grace: int | None) -> None:
+        pod = self.pods.get(uid)
+        if pod is None:
+            return
+        seconds = pod.grace_seconds if grace is None else float(grace)
+        deadline = self.now + seconds
+        if pod.deleted is None or deadline < pod.deleted:
+            self.pods[uid] = replace(pod, deleted=deadline)
+        if grace == 0 or not pod.node:
+            ended = replace(self.pods[uid], phase="Failed") if not pod.node else self.pods[uid]
+            if not pod.held or not pod.node:
+                self.pods[uid] = (
+                    replace(ended, trainer=Terminated(137, "Deleted", "", self.now)) if not pod.node else ended
+                )
+        self._reap(uid, force=grace == 0)
+
+    def _reap(self, uid: str, force: bool = False) -> None:
+        """The object goes when it is deleted, free of finalizers, and its kubelet has ended it (or nobody waits for that)."""
+        pod = self.pods.get(uid)
+        if pod is not None and pod.deleted is not None and not pod.held and (force or not pod.live):
+            del self.pods[uid]
+            self.launchers.pop(uid, None)
+            self.answers.pop(uid, None)
+
+    def _collect(self, job_uid: str) -> None:
+        """A job without finalizer is gone, and the garbage collector deletes what it owned."""
+        job = self.jobs.get(job_uid)
+        if job is None or job.deleted is None or job.held:
+            return
+        del self.jobs[job_uid]
+        for pod in list(self.pods.values()):
+            if pod.membership is not None and pod.membership.job_uid == job_uid:
+                self._delete(pod.uid, None)
+
+    def _ask(self, uid: str, stop: Any) -> None:
+        answer = self.answers.get(uid)
+        if answer is not None:
+            self.answers[uid] = replace(answer, stop_sent=self.now)
+        launcher = self.launchers.get(uid)
+        if launcher is None or launcher.frozen or not self.reachable or stop.attempt != launcher.plan.attempt:
+            return
+        launcher.notice = launcher.notice or self.now
+
+    def _move(self) -> None:
+        for pod in sorted(self.pods.values(), key=lambda pod: pod.name):
+            if pod.membership is None:
+                continue
+            if not pod.node and pod.deleted is None:
+                self._bind(pod)
+            elif pod.node and self.nodes.get(pod.node, None) is not None and self.nodes[pod.node].ready:
+                self._kubelet(self.pods[pod.uid])
+        self._gangs()
+        self._answer()
+        for pod in list(self.pods.values()):
+            self._reap(pod.uid)
+
+    def _bind(self, pod: Pod) -> None:
+        assert pod.membership is not None
+        node = self.nodes.get(pod.membership.node)
+        used = sum(
+            p.requests.get("nvidia.com/gpu", 0) for p in self.pods.values() if p.live and node and p.node == node.name
+        )
+        wanted = pod.requests.get("nvidia.com/gpu", 0)
+        if node is None or not node.ready or used + wanted > node.allocatable["nvidia.com/gpu"]:
+            self.pods[pod.uid] = replace(pod, unscheduled="0/1 nodes are available: Insufficient nvidia.com/gpu")
+            return
+        self.pods[pod.uid] = replace(pod, node=node.name, unscheduled="")
+
+    def _kubelet(self, pod: Pod) -> None:
+        assert pod.membership is not None
+        if isinstance(pod.trainer, Waiting) and pod.deleted is None:
+            plan = self.plans[(pod.namespace, f"{self._job_name(pod)}-plan-{pod.membership.attempt}")]
+            resumed = plan.lineage.resume
+            step = resumed.step if resumed is not None else 0
+            self.pods[pod.uid] = replace(pod, phase="Running", ip="10.0.0.1", trainer=Running(self.now))
+            self.launchers[pod.uid] = Launcher(plan, self.now, step=step, resumed=resumed)
+            return
+        launcher = self.launchers.get(pod.uid)
+        if pod.deleted is not None and isinstance(pod.trainer, Waiting):
+            self._end(pod, 137, "Killed")
+        elif pod.deleted is not None and launcher is not None and isinstance(pod.trainer, Running):
+            if not launcher.frozen:
+                launcher.notice = launcher.notice or self.now
+            if self.now >= pod.deleted:
+                self._end(pod, 137, "Killed")
+
+    def _job_name(self, pod: Pod) -> str:
+        assert pod.membership is not None
+        return pod.name.removesuffix(f"-{pod.membership.member}")
+
+    def _gangs(self) -> None:
+        """Launchers of one attempt move together: a step needs all of them, a stop of one is agreed by all."""
+        gangs: dict[tuple[str, int], list[Pod]] = {}
+        for pod in self.pods.values():
+            if pod.membership is not None and pod.uid in self.launchers and isinstance(pod.trainer, Running):
+                gangs.setdefault((pod.membership.job_uid, pod.membership.attempt), []).append(pod)
+        for (_, attempt), pods in gangs.items():
+            crew = [self.launchers[pod.uid] for pod in pods]
+            plan = crew[0].plan
+            whole = len(pods) == len(plan.members) and not any(launcher.frozen for launcher in crew)
+            self._train(pods, crew, plan, attempt, whole)
+
+    def _train(self, pods: list[Pod], crew: list[Launcher], plan: Plan, attempt: int, whole: bool) -> None:
+        for pod, launcher in zip(pods, crew, strict=True):
+            if launcher.fails is not None and not launcher.frozen:
+                self._end(pod, 1, "Error", launcher.fails)
+        if not whole or any(launcher.fails for launcher in crew):
+            return
+        notices = [launcher.notice for launcher in crew if launcher.notice is not None]
+        last = self.steps.get(plan.job)
+        if notices and all(launcher.step > 0 for launcher in crew):
+            if self.now - min(notices) >= self.save_seconds:
+                self._commit(crew, attempt)
+                for pod in pods:
+                    self._end(pod, 75, "Error")
+            return
+        if notices:
+            return
+        for launcher in crew:
+            launcher.step += 1
+        self.history.setdefault(plan.uid, []).append(crew[0].step)
+        if crew[0].step % 10 == 0:
+            self._commit(crew, attempt)
+        if last is not None and crew[0].step >= last:
+            self._commit(crew, attempt)
+            for pod in pods:
+                self._end(pod, 0, "Completed")
+
+    def _commit(self, crew: list[Launcher], attempt: int) -> None:
+        step = crew[0].step
+        for launcher in crew:
+            launcher.commit = Commit(attempt, step, f"/checkpoints/step-{step}", time=self.now)
+
+    def _end(self, pod: Pod, code: int, reason: str, fault: Fault | None = None) -> None:
+        launcher = self.launchers.get(pod.uid)
+        message = ""
+        if launcher is not None and reason != "Killed":
+            rank = pod.membership.rank if pod.membership else 0
+            words = LastWords(
+                attempt=launcher.plan.attempt,
+                node_rank=rank,
+                exit=code,
+                cause="pretended",
+                step=launcher.step,
+                commit=launcher.commit,
+                resumed=launcher.resumed,
+                fault=fault,
+            )
+            message = encode_last_words(words)
+        phase = "Succeeded" if code == 0 else "Failed"
+        self.pods[pod.uid] = replace(
+            self.pods[pod.uid], phase=phase, trainer=Terminated(code, reason, message, self.now)
+        )
+
+    def _answer(self) -> None:
+        for pod in self.pods.values():
+            launcher = self.launchers.get(pod.uid)
+            if launcher is None or not isinstance(pod.trainer, Running) or pod.membership is None:
+                continue
+            known = self.answers.get(pod.uid, Answer(asked=self.now))
+            if launcher.frozen or not self.reachable:
+                self.answers[pod.uid] = replace(known, error="timed out")
+                continue
+            status = Status(
+                pod_uid=pod.uid,
+                attempt=launcher.plan.attempt,
+                plan_digest=pod.membership.plan_digest,
+                node_rank=pod.membership.rank,
+                phase="training",
+                step=launcher.step,
+                first_step_time=launcher.started,
+                notice_time=launcher.notice,
+                commit=launcher.commit,
+                resumed=launcher.resumed,
+            )
+            self.answers[pod.uid] = dataclasses.replace(known, status=status, time=self.now, error="")
+
+
+def _through_json(status: TrainingJobStatus) -> TrainingJobStatus:
+    """As the API server would give it back."""
+    return TrainingJobStatus.model_validate(status.to_manifest())
