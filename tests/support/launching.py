@@ -124,7 +124,7 @@ class Launched:
         finally:
             connection.close()
 
-    def post(self, path: str, body: bytes, **changes: Any) -> tuple[int, dict[str, Any]]:
+    def post(self, path: str, body: bytes, /, **changes: Any) -> tuple[int, dict[str, Any]]:
         """A signed POST. changes: what the signature is made with instead of what is right."""
         signed: dict[str, Any] = {"key": KEY, "pod_uid": POD_UID, "expires": time.time() + 20, "path": path, "body": body}
         signed |= changes

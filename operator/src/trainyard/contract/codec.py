@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -21,8 +22,12 @@ class ContractError(ValueError):
 
 
 def dumps(message: Any) -> str:
-    """Compact JSON with sorted keys: equal messages have equal text, so that a digest of it means something."""
-    return json.dumps(plain(message), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    """Compact JSON with sorted keys: equal messages have equal text, so that a digest of it means something.
+
+    Half of a surrogate pair, which is text that no encoding holds, becomes "?". ValueError for a number that is not finite.
+    """
+    text = json.dumps(plain(message), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def plain(value: Any) -> Any:
@@ -40,10 +45,15 @@ def plain(value: Any) -> Any:
 def loads(kind: type[T], text: str | bytes) -> T:
     """Parse JSON into `kind`. Raises ContractError on anything else than an object that fits."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ContractError(f"{kind.__name__}: not JSON: {error}") from None
     return typing.cast(T, build(kind, value, kind.__name__))
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    # json reads NaN and Infinity though they are not JSON; a deadline that compares false with everything is no deadline.
+    raise ValueError(f"{name} is not a number")
 
 
 def build(kind: Any, value: Any, where: str) -> Any:
@@ -91,8 +101,18 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
 def _scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is Any:
         return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return _finite(value, where)
     if isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool):
         return value
     raise ContractError(f"{where}: expected {getattr(kind, '__name__', kind)}, got {type(value).__name__}")
+
+
+def _finite(value: float, where: str) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ContractError(f"{where}: expected a finite number, got one beyond 1.8e308")
+    return number

@@ -3,7 +3,7 @@
 The signature is an HMAC over method, path, body, the pod's uid and an expiry, with the job's key = HMAC(operator's key, job
 uid). The key itself never travels: the pod reads it from the job's Secret, the operator derives it again. A request that is
 replayed at another pod, after its expiry, or with another body does not verify; one that is replayed in time at the same pod
-asks for what was asked already, and every request is idempotent.
+asks for what was asked already: a stop stays as it is, a save is made once more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ HEADER_EXPIRES = "X-Trainyard-Expires"
 HEADER_POD = "X-Trainyard-Pod"
 
 VALID_SECONDS = 30.0
-"""How long a request may be on its way. Longer than any sane clock skew between operator and node, short for a thief."""
+"""How long a request may be on its way: longer than any sane clock skew between operator and node, short for a thief. The
+operator signs until now + VALID_SECONDS; the pod accepts up to twice that, since its clock may be as much behind."""
 
 MAX_BODY_BYTES = 1024 * 1024
 """The largest request a launcher reads: a plan of 10,000 members fits."""
@@ -95,7 +96,7 @@ def refusal(
     stamp = given.get(HEADER_EXPIRES.lower(), "")
     addressed = given.get(HEADER_POD.lower(), "")
     expected = _signature(key, method, path, body, addressed, stamp)
-    if not hmac.compare_digest(expected.encode(), given.get(HEADER_SIGNATURE.lower(), "").encode()):
+    if not hmac.compare_digest(_bytes(expected), _bytes(given.get(HEADER_SIGNATURE.lower(), ""))):
         return "the signature does not verify"
     if addressed != pod_uid:
         return f"signed for pod {addressed}, not for this one"
@@ -110,6 +111,10 @@ def refusal(
 
 def _signature(key: bytes, method: str, path: str, body: bytes, pod_uid: str, stamp: str) -> str:
     # Each part is preceded by its length: no two different requests share the text that is signed.
-    parts = (method.encode(), path.encode(), body, pod_uid.encode(), stamp.encode())
+    parts = (_bytes(method), _bytes(path), body, _bytes(pod_uid), _bytes(stamp))
     text = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return hmac.new(key, text, hashlib.sha256).hexdigest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # headers may hold any byte

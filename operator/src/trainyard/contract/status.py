@@ -14,6 +14,9 @@ from trainyard.contract.codec import dumps, loads
 from trainyard.contract.plan import Mark
 
 LAST_WORDS_BYTES = 3500
+WORKER_EXITS = 64
+"""Exit codes of more workers than this are left out where room is short; no node has as many accelerators."""
+_GAP = " ... "
 
 
 class WorkerPhase(StrEnum):
@@ -115,15 +118,36 @@ def decode_status(text: str | bytes) -> Status:
 
 
 def encode_last_words(words: LastWords) -> str:
-    """At most LAST_WORDS_BYTES bytes of JSON: first the fault's message is cut, then the cause, never the facts."""
+    """At most LAST_WORDS_BYTES bytes of JSON: texts are cut in their middle, as little as is needed; numbers stay.
+
+    A path that has no room is left out, not cut: attempt and step name the commit as well, and half a path names nothing.
+    """
     text = dumps(words)
-    for room in (1200, 400, 100, 0):
-        if len(text.encode()) <= LAST_WORDS_BYTES:
-            break
-        fault = words.fault and dataclasses.replace(words.fault, message=words.fault.message[:room])
-        exits = words.worker_exits[:64]
-        text = dumps(dataclasses.replace(words, fault=fault, cause=words.cause[: max(room, 100)], worker_exits=exits))
+    room = LAST_WORDS_BYTES
+    while len(text.encode()) > LAST_WORDS_BYTES and room:
+        room //= 2
+        text = dumps(_within(words, room))
     return text
+
+
+def _within(words: LastWords, room: int) -> LastWords:
+    """The same with texts of at most `room` characters each."""
+    fault, commit = words.fault, words.commit
+    if fault is not None:
+        name = fault.signal and _cut(fault.signal, room)
+        fault = dataclasses.replace(fault, message=_cut(fault.message, room), signal=name)
+    if commit is not None and len(commit.path) > room:
+        commit = dataclasses.replace(commit, path="")
+    exits = words.worker_exits[:WORKER_EXITS]
+    return dataclasses.replace(words, fault=fault, commit=commit, cause=_cut(words.cause, room), worker_exits=exits)
+
+
+def _cut(text: str, room: int) -> str:
+    """Its beginning says what went wrong, its end where: keep both."""
+    if len(text) <= room:
+        return text
+    half = max(room - len(_GAP), 0) // 2
+    return f"{text[:half]}{_GAP}{text[-half:]}" if half else text[:room]
 
 
 def decode_last_words(text: str | bytes) -> LastWords:

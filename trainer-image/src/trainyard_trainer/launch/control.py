@@ -88,13 +88,17 @@ class Mailbox:
             return error(HTTPStatus.SERVICE_UNAVAILABLE, "the launcher does not answer")
 
     def serve(self, answer: Callable[[Question], Answer]) -> None:
-        """Answer what was asked; called by the loop."""
+        """Answer what was asked; called by the loop. A bug in an answer is the asker's to hear: it ends no training."""
         while True:
             try:
                 question, future = self._questions.get_nowait()
             except queue.Empty:
                 return
-            future.set_result(answer(question))
+            try:
+                future.set_result(answer(question))
+            except Exception as problem:
+                why = f"{type(problem).__name__}: {problem}"
+                future.set_result(error(HTTPStatus.INTERNAL_SERVER_ERROR, why))
 
 
 class Control(socketserver.ThreadingMixIn, HTTPServer):
