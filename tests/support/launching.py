@@ -25,7 +25,7 @@ POD_UID = "11111111-2222-3333-4444-555555555555"
 SECONDS = 20.0
 """The longest that any condition here is waited for."""
 
-WORKER = '''
+WORKER = """
 import json, os, signal, sys, time
 from trainyard_trainer.report import Phase, Reporter
 
@@ -51,7 +51,7 @@ def save_and_leave(n):
     save(n)
     sys.exit(75)
 
-'''
+"""
 
 
 def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
@@ -126,7 +126,13 @@ class Launched:
 
     def post(self, path: str, body: bytes, /, **changes: Any) -> tuple[int, dict[str, Any]]:
         """A signed POST. changes: what the signature is made with instead of what is right."""
-        signed: dict[str, Any] = {"key": KEY, "pod_uid": POD_UID, "expires": time.time() + 20, "path": path, "body": body}
+        signed: dict[str, Any] = {
+            "key": KEY,
+            "pod_uid": POD_UID,
+            "expires": time.time() + 20,
+            "path": path,
+            "body": body,
+        }
         signed |= changes
         headers = requests.sign(method="POST", **signed)
         status, answer = self.request("POST", path, body, headers)

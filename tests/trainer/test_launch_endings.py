@@ -7,7 +7,6 @@ import time
 
 import pytest
 from support.launching import a_plan, free_port, launched, until
-
 from trainyard.contract.exits import Exit
 
 
@@ -200,7 +199,9 @@ def test_stopped_before_anything_was_done_it_yields_what_it_came_from(tmp_path):
 
 def test_at_the_deadline_whoever_is_left_is_killed(tmp_path):
     script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); step(1); time.sleep(100)"
-    with launched(tmp_path, script, before="import trainyard_trainer.launch.supervisor as s; s.TERM_SECONDS = 0.5") as launcher:
+    with launched(
+        tmp_path, script, before="import trainyard_trainer.launch.supervisor as s; s.TERM_SECONDS = 0.5"
+    ) as launcher:
         launcher.reaches(lambda status: status.step == 1)
         began = time.monotonic()
         assert launcher.stop(seconds=0.5)[0] == 202
@@ -217,7 +218,9 @@ if LOCAL == 0: step(2)
 time.sleep(100)
 """
     plan = a_plan(procs=2, process_group_timeout_seconds=0.1)
-    with launched(tmp_path, script, plan=plan, before="import trainyard_trainer.launch.hang as h; h.MARGIN_SECONDS = 1") as it:
+    with launched(
+        tmp_path, script, plan=plan, before="import trainyard_trainer.launch.hang as h; h.MARGIN_SECONDS = 1"
+    ) as it:
         assert it.wait() == Exit.HANG
     assert it.words.fault.rank == 1
     assert it.words.cause.startswith("rank 1 is behind: silent for ")
@@ -298,11 +301,21 @@ def test_a_command_that_the_image_lacks_is_a_configuration_error(tmp_path):
     ("arguments", "changes", "code", "cause"),
     [
         ([], {}, Exit.CONFIGURATION, "command line: the following arguments are required: command"),
-        (["--procs", "3", "--", "true"], {}, Exit.CONFIGURATION, "--procs: 3, but the plan has 1 processes on each node"),
+        (
+            ["--procs", "3", "--", "true"],
+            {},
+            Exit.CONFIGURATION,
+            "--procs: 3, but the plan has 1 processes on each node",
+        ),
         (["--", "true"], {"TRAINYARD_PLAN": ""}, Exit.FAILURE, "TRAINYARD_PLAN: not set; the operator sets it to "),
         (["--", "true"], {"TRAINYARD_PLAN": "/nowhere"}, Exit.FAILURE, "/nowhere: cannot read the plan: No such file"),
         (["--", "true"], {"TRAINYARD_PLAN": "/dev/null"}, Exit.FAILURE, "/dev/null: Plan: not JSON: "),
-        (["--", "true"], {"TRAINYARD_POD": "train-9"}, Exit.FAILURE, "TRAINYARD_POD: pod train-9 is not a member of attempt 1"),
+        (
+            ["--", "true"],
+            {"TRAINYARD_POD": "train-9"},
+            Exit.FAILURE,
+            "TRAINYARD_POD: pod train-9 is not a member of attempt 1",
+        ),
         (["--", "true"], {"TRAINYARD_PORT": "http"}, Exit.FAILURE, "TRAINYARD_PORT: 'http' is not a port"),
     ],
 )

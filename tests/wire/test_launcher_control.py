@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.launching import KEY, POD_UID, a_plan, launched, until
-
 from trainyard.contract import requests
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import digest
@@ -176,7 +175,8 @@ def raw(launcher, text):
 
 
 @pytest.mark.parametrize(
-    ("length", "code"), [(b"70000", b"413"), (b"-1", b"411"), (b"ten", b"411"), (b"9" * 5000, b"411"), (b"\xb2", b"411")]
+    ("length", "code"),
+    [(b"70000", b"413"), (b"-1", b"411"), (b"ten", b"411"), (b"9" * 5000, b"411"), (b"\xb2", b"411")],
 )
 def test_a_body_of_no_honest_length_is_not_read(running, length, code):
     assert code in raw(running, b"POST /v1/stop HTTP/1.0\r\nContent-Length: " + length + b"\r\n\r\n").split(b"\r\n")[0]

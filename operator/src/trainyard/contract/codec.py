@@ -7,6 +7,7 @@ field: a plan that is half understood would be worse than none.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -51,6 +52,9 @@ def loads(kind: type[T], text: str | bytes) -> T:
     return typing.cast(T, build(kind, value, kind.__name__))
 
 
+_hints = functools.cache(typing.get_type_hints)  # evaluated once a type: a plan has tens of thousands of records
+
+
 def _refuse_constant(name: str) -> NoReturn:
     # json reads NaN and Infinity though they are not JSON; a deadline that compares false with everything is no deadline.
     raise ValueError(f"{name} is not a number")
@@ -66,7 +70,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
         (only,) = [a for a in arguments if a is not type(None)]
         return build(only, value, where)
     if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        types_in_order = tuple(typing.get_type_hints(kind).values())
+        types_in_order = tuple(_hints(kind).values())
         return kind(*build(tuple[types_in_order], value, where))  # type: ignore[valid-type]
     if origin is tuple:
         if not isinstance(value, list):
@@ -88,7 +92,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise ContractError(f"{where}: expected an object, got {type(value).__name__}")
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     known = {f.name: f for f in dataclasses.fields(kind)}
     given = {name: build(hints[name], value[name], f"{where}.{name}") for name in known if name in value}
     required = dataclasses.MISSING

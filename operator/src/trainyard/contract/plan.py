@@ -8,7 +8,8 @@ repeats is written once: domains are referred to by index, and the groups of the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -162,18 +163,42 @@ def decode(text: str | bytes) -> Plan:
         raise NewerFormat(
             f"Plan.format: {plan.format} is newer than {FORMAT}, the newest that this launcher reads; update the image"
         )
-    product = 1
-    for axis in plan.mesh:
-        product *= axis.size
-    if product != plan.world_size:
-        raise ContractError(f"Plan.mesh: its axes multiply to {product}, but members x processes is {plan.world_size}")
+    for contradiction in _contradictions(plan):
+        raise ContractError(f"Plan.{contradiction}")
+    return plan
+
+
+def _contradictions(plan: Plan) -> Iterator[str]:
+    """What in a plan cannot be, as field and reason."""
+    for name, at_least in (("processes_per_node", 1), ("attempt", 1)):
+        if getattr(plan, name) < at_least:
+            yield f"{name}: {getattr(plan, name)}; it is counted from {at_least}"
+    if not 0 < plan.rendezvous_port < 65536:
+        yield f"rendezvous_port: {plan.rendezvous_port} is not a port"
+    yield from _mesh_contradictions(plan)
     for n, domain in enumerate(plan.domains):
         if not -1 <= domain.parent < n or not 0 <= domain.level < len(plan.levels):
-            raise ContractError(f"Plan.domains[{n}]: parent must come before it, and its level must exist")
+            yield f"domains[{n}]: parent must come before it, and its level must exist"
+    seen: set[int] = set()
     for n, member in enumerate(plan.members):
+        if member.member < 0:
+            yield f"members[{n}].member: {member.member}; members are counted from 0"
+        if member.member in seen:
+            yield f"members[{n}].member: {member.member} plays two ranks"
+        seen.add(member.member)
         if not -1 <= member.domain < len(plan.domains):
-            raise ContractError(f"Plan.members[{n}].domain: {member.domain} is not in domains")
-    return plan
+            yield f"members[{n}].domain: {member.domain} is not in domains"
+
+
+def _mesh_contradictions(plan: Plan) -> Iterator[str]:
+    if not plan.members:
+        yield "members: empty; a gang has at least one"
+    for n, axis in enumerate(plan.mesh):
+        if axis.size < 1:
+            yield f"mesh[{n}].size: {axis.size}; an axis has at least 1"
+    product = math.prod(axis.size for axis in plan.mesh)
+    if product != plan.world_size:
+        yield f"mesh: its axes multiply to {product}, but members x processes is {plan.world_size}"
 
 
 def digest(plan: Plan) -> str:
