@@ -91,7 +91,7 @@ class DataConfig(_TrainerModel):
 
     files: tuple[str, ...] = Field(default=(), max_length=256)
     """Glob patterns of text files, absolute in the pod, ** for any depth. Empty: the Python standard library's sources."""
-    sequence_length: int = Field(default=64, ge=1, le=1048576)
+    sequence_length: int = Field(default=128, ge=1, le=1048576)
     """Tokens of a sample."""
     global_batch: int = Field(default=16, ge=1, le=1048576)
     """Samples of one step over all ranks; does not depend on how many there are."""

@@ -1,0 +1,1 @@
+"""The network, and the weights it begins with."""

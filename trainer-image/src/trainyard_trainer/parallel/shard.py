@@ -1,0 +1,44 @@
+"""FSDP2: every rank keeps a part of each parameter, and sees a whole block only while it computes with it.
+
+Gradients are summed, not averaged: the loss is divided by the step's tokens over all ranks beforehand, which stays
+right when
+ranks hold different numbers of tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from trainyard_trainer.model.transformer import Transformer
+
+KEEP_GATHERED_BYTES = 256 * 2**20
+"""A model up to this size stays whole between forward and backward: a third less to send, for memory that nobody
+misses.
+"""
+
+
+def shard(model: Transformer, mesh: DeviceMesh, precision: torch.dtype | None = None) -> None:
+    """Spread a model, still without memory (meta device) or with, over a mesh from `mesh.build`.
+
+    precision: of activations and gathered weights; None: that of the parameters.
+    """
+    size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=None if precision is None else torch.float32)
+    regather = size_bytes > KEEP_GATHERED_BYTES
+    for block in model.blocks.values():
+        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)
+            # Otherwise FSDP asks for a pre-multiplied sum, which gloo does not have.
+            module.set_force_sum_reduction_for_comms(True)
+
+
+def sync_gradients(model: nn.Module, wanted: bool) -> None:
+    """Whether the next backward pass sums gradients over the ranks: only the last micro-batch of a step does."""
+    assert isinstance(model, FSDPModule)
+    model.set_requires_gradient_sync(wanted)

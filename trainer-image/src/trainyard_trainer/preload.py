@@ -1,0 +1,26 @@
+"""What a parent that forks workers may import before it forks, so that torch is loaded once for all of them.
+
+Modules only: nothing here joins a process group, touches a GPU or starts a thread that would be missing in the child.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+
+MODULES = ("trainyard_trainer.train", "torch.distributed.checkpoint.default_planner", "torch.distributed.tensor")
+"""The trainer and what it imports only when it first needs it."""
+
+
+class NotForkable(RuntimeError):
+    """An import started a thread: a fork would leave its locks behind, held by nobody."""
+
+
+def preload() -> None:
+    """Import MODULES. Raises NotForkable where that started a thread."""
+    before = set(threading.enumerate())
+    for module in MODULES:
+        importlib.import_module(module)
+    started = set(threading.enumerate()) - before
+    if started:
+        raise NotForkable(f"importing the trainer started {', '.join(thread.name for thread in started)}")

@@ -1,0 +1,307 @@
+"""What a training script asks and says while it runs under Trainyard: who am I, am I to stop, save this, load that.
+
+    with Session.open(assignment) as session:
+        done = session.load(model, optimizer, training)
+        while done < steps and not session.should_stop():
+            ...
+            loss, tokens = session.sum_over_ranks(loss, tokens)
+            ...
+            session.step_done(...)
+            if session.should_save(done):
+                session.save(...)
+
+A stop is asked of some ranks, at different moments, and all must leave after the same step: one that left alone would
+strand
+the others in a collective. So the flag of each rank travels in the one small sum that a step makes anyway, and what
+`should_stop` answers is the sum's answer, equal on all ranks.
+
+It runs without a cluster too: without a plan there is nothing to resume but what the folder holds, and SIGTERM asks to
+stop.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import hashlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.optim import Optimizer
+from trainyard.contract import env
+from trainyard.contract.codec import dumps
+from trainyard.contract.plan import Axis, Lineage, Mark
+
+from trainyard_trainer.checkpoint.distributed import Checkpoints, tensors
+from trainyard_trainer.checkpoint.record import CommitRecord, Training
+from trainyard_trainer.checkpoint.store import Folder, last_attempt
+from trainyard_trainer.configuration import Assignment, BadConfiguration, local_environment
+from trainyard_trainer.history import History
+from trainyard_trainer.parallel.mesh import build
+from trainyard_trainer.parallel.rendezvous import Place, meet
+from trainyard_trainer.report import Phase, Reporter
+
+log = logging.getLogger(__name__)
+TIMEOUT_SECONDS = 120.0  # of collectives, where no plan says another
+
+
+class Requests:
+    """What this rank alone was asked: by the launcher through two files, or by SIGTERM where there is no launcher."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._stop_file = environment.get(env.STOP_FILE)
+        self._checkpoint_file = environment.get(env.CHECKPOINT_FILE)
+        self._terminated = False
+        self._answered = self._checkpoint_number()
+
+    def stop_asked(self) -> bool:
+        """One stat: cheap enough for every step and every wait."""
+        return self._terminated or (self._stop_file is not None and os.path.exists(self._stop_file))
+
+    def save_asked(self) -> bool:
+        """Whether a save was asked for that has not been made."""
+        return self._checkpoint_number() != self._answered
+
+    def saved(self) -> None:
+        """What was asked until now is done."""
+        self._answered = self._checkpoint_number()
+
+    def on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        """A handler: Python runs it between two steps of ours, which is when we look."""
+        self._terminated = True
+
+    def _checkpoint_number(self) -> int:
+        """Of the file as it is now, which is replaced at each request: its inode and time tell one from the next."""
+        try:
+            status = os.stat(self._checkpoint_file or "")
+        except OSError:
+            return 0
+        return status.st_mtime_ns ^ status.st_ino
+
+
+class Session:
+    """One rank of one attempt. Every method but the properties is called by all ranks in the same order."""
+
+    def __init__(self, assignment: Assignment, mesh: DeviceMesh, device: torch.device, requests: Requests) -> None:
+        plan, settings = assignment.plan, assignment.checkpoints
+        self.mesh, self.device = mesh, device
+        self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
+        self.report = Reporter.from_environment(self.rank)
+        self.attempt = plan.attempt if plan else 1
+        self._requests = requests
+        self._settings = settings
+        self._store: Checkpoints | None = None
+        self._history: History | None = None
+        self._stop = self._save = self._fresh = False
+        self._saved_at = time.monotonic()
+        self.steps_done = 0
+        if settings is not None:
+            root = Path(settings.folder)
+            lineage = plan.lineage if plan else Lineage()
+            if plan is None:
+                self.attempt, lineage = self._next_attempt(root)
+            self._store = Checkpoints(
+                folder=Folder(root, self.attempt),
+                lineage=lineage,
+                keep=settings.keep,
+                job=plan.uid if plan else "",
+                report=self.report,
+                rank=self.rank,
+                ranks=self.ranks,
+                mesh=tuple(Axis(name, mesh.size(n)) for n, name in enumerate(mesh.mesh_dim_names or ())),
+            )
+
+    @classmethod
+    @contextmanager
+    def open(cls, assignment: Assignment, environment: Mapping[str, str] = os.environ) -> Iterator[Session]:
+        """Meet the other ranks; leave the process group at the end.
+
+        Raises rendezvous.StoppedEarly where a stop was asked before all had come, BadConfiguration for a mesh that
+        cannot be.
+        """
+        rank, ranks, local_rank, local_ranks = local_environment(environment)
+        device = pick_device(local_rank)
+        torch.set_num_threads(threads(environment, local_ranks))
+        requests = Requests(environment)
+        if env.STOP_FILE not in environment:
+            signal.signal(signal.SIGTERM, requests.on_sigterm)
+        plan = assignment.plan
+        timeout_seconds = plan.process_group_timeout_seconds if plan else TIMEOUT_SECONDS
+        meet(Place.of(environment, rank, ranks), device, timeout_seconds, requests.stop_asked)
+        try:
+            mesh = build(plan.mesh if plan else (), ranks, device.type)
+            session = cls(assignment, mesh, device, requests)
+            yield session
+            session.close()
+        finally:
+            dist.destroy_process_group()
+
+    def sum_over_ranks(self, *values: float) -> tuple[float, ...]:
+        """The sums of some numbers over all ranks; what was asked of any rank travels along."""
+        due = self.rank == 0 and self._save_is_due()
+        asked = (float(self._requests.stop_asked()), float(self._requests.save_asked() or due))
+        vector = torch.tensor((*asked, *values), dtype=torch.float64, device=self.device)
+        dist.all_reduce(vector)
+        stop, save, *sums = vector.tolist()
+        # A request is kept until it is answered.
+        self._stop, self._save, self._fresh = self._stop or stop > 0, self._save or save > 0, True
+        return tuple(sums)
+
+    def should_stop(self) -> bool:
+        """Whether all ranks are to save and leave now, after the steps done so far: the answer of the last sum.
+
+        A script that sums nothing itself gets a sum of its own at each call.
+        """
+        if not self._fresh:
+            self.sum_over_ranks()
+        self._fresh = False
+        return self._stop
+
+    def should_save(self, step: int) -> bool:
+        """Whether the state after `step` is to be saved: the interval is over, or somebody asked."""
+        if self._settings is None:
+            return False
+        every = self._settings.every_steps
+        return self._save or (every is not None and step % every == 0)
+
+    def load(self, model: nn.Module, optimizer: Optimizer, training: Training) -> int:
+        """Go on where the lineage ends: fill model and optimizer, and return the steps done. 0: begin."""
+        record = None
+        if self._store is not None:
+            self.report.phase(Phase.LOAD, 0)
+            record = self._store.load(tensors(model, optimizer), lambda record: self._compare(record, training))
+            self.steps_done = record.step if record else 0
+            self._open_history(self.steps_done)
+        return self.steps_done
+
+    def step_done(
+        self, step: int, *, loss: float, tokens: int, step_seconds: float, grad_norm: float, samples: str
+    ) -> None:
+        """A step is done; loss is the mean over the global batch, samples the digest of its sample ids."""
+        self.steps_done = step
+        if self._history is not None:
+            self._history.add(step, samples, loss)
+        self.report.step(step, loss=loss, tokens=tokens, step_seconds=step_seconds, grad_norm=grad_norm, digest=samples)
+
+    def save(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
+        """Save the state after the steps done; on return it is durable.
+
+        What this attempt has saved already stays as it is.
+        """
+        if self._store is None:
+            return
+        mark = Mark(self.attempt, self.steps_done)
+        if self._store.last is None or self._store.last.record.mark != mark:
+            self.report.phase(Phase.SAVE, self.steps_done)
+            if self._history is not None:
+                self._history.sync()
+            self._store.save(tensors(model, optimizer), self.steps_done, samples, training)
+        self._requests.saved()
+        self._save, self._saved_at = False, time.monotonic()
+
+    def leave(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
+        """All ranks agreed to stop: save, also where no step was made since the last attempt's commit.
+
+        A yield counts only by a commit of the attempt that yields. The save ends within the plan's grace or the process
+        does.
+        """
+        self.report.stop_acknowledged(self.steps_done)
+        if self._settings is None:
+            return
+        faulthandler.dump_traceback_later(self._settings.grace_seconds, exit=True, file=2)
+        self.save(model, optimizer, samples, training)
+        faulthandler.cancel_dump_traceback_later()
+
+    def close(self) -> None:
+        """End the history file."""
+        if self._history is not None:
+            self._history.close()
+            self._history = None
+
+    def _next_attempt(self, root: Path) -> tuple[int, Lineage]:
+        """Without an operator: each start is a new attempt that goes on from the newest commit there is."""
+        number = [last_attempt(root) if self.rank == 0 else 0]
+        dist.broadcast_object_list(number, src=0)
+        return number[0] + 1, Lineage(tuple(Mark(attempt, -1) for attempt in range(1, number[0] + 1)))
+
+    def _open_history(self, step: int) -> None:
+        if self.rank != 0 or self._settings is None:
+            return
+        self._history = History(Path(self._settings.folder), self.attempt, step)
+        if self._history.missing:
+            self._warn(
+                "HistoryGap", f"history.jsonl lacks {self._history.missing} of the {step} steps before this attempt"
+            )
+
+    def _compare(self, record: CommitRecord, training: Training) -> None:
+        """What a commit is of, against what is to be trained now."""
+        before = record.training
+        for name, value in training.model.items():
+            if before.model.get(name) != value:
+                raise BadConfiguration(
+                    f"spec.trainer.model.{name}: {value}, but the checkpoint of step {record.step} was made with "
+                    f"{before.model.get(name)}; keep it, or train from the beginning as another job"
+                )
+        if (before.data, before.seed) != (training.data, training.seed):
+            self._warn(
+                "DataChanged", f"data or seed differ from those of step {record.step}: samples may repeat or be missed"
+            )
+        elif before.configuration != training.configuration:
+            self._warn("ConfigurationChanged", f"the configuration differs from that of step {record.step}")
+
+    def _save_is_due(self) -> bool:
+        every = self._settings.every_seconds if self._settings else None
+        return every is not None and time.monotonic() - self._saved_at >= every
+
+    def _warn(self, reason: str, message: str) -> None:
+        if self.rank == 0:
+            log.warning("%s: %s", reason, message)
+            self.report.warned(reason, message)
+
+
+def pick_device(local_rank: int) -> torch.device:
+    """The GPU of a local rank, or the CPU where there is none."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise BadConfiguration(
+            f"spec.processesPerNode: local rank {local_rank} has no GPU, there are {count}; use at most {count}"
+        )
+    device = torch.device("cuda", local_rank)
+    torch.cuda.set_device(device)
+    return device
+
+
+def threads(environment: Mapping[str, str], local_ranks: int) -> int:
+    """Threads of a rank's computation: OMP_NUM_THREADS where it is set, else an equal share of the cores it may use."""
+    given = environment.get("OMP_NUM_THREADS", "")
+    if given.isascii() and given.isdigit() and int(given) > 0:
+        return int(given)
+    return max(1, int(cores()) // local_ranks)
+
+
+def cores(control_group: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+    """Cores that this process may use: those it may run on, or the container's limit where that is less (cgroup v2)."""
+    allowed = float(len(os.sched_getaffinity(0)))
+    try:
+        quota, period = control_group.read_text().split()
+        return min(allowed, int(quota) / int(period))
+    except (OSError, ValueError):
+        return allowed
+
+
+def describe(assignment: Assignment, data: str) -> Training:
+    """What a commit record says of a training. data: digest of the corpus."""
+    trainer = assignment.trainer
+    configuration = hashlib.sha256(dumps(trainer.to_manifest()).encode()).hexdigest()
+    return Training(trainer.seed, data, trainer.model.shape._asdict(), configuration)

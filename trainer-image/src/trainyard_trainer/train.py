@@ -1,0 +1,185 @@
+"""Train a language model. Reads from top to bottom as what happens.
+
+    python -m trainyard_trainer.train                                  one process, defaults
+    torchrun --nproc-per-node 4 -m trainyard_trainer.train --config c.json --checkpoints /tmp/run --every 50
+
+In a pod, the launcher starts one such process for each rank and the plan says everything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from trainyard.api.trainer import TrainerConfig
+from trainyard.contract.exits import Exit
+from trainyard.contract.plan import Checkpoints
+
+from trainyard_trainer.configuration import Assignment, BadConfiguration, assignment, local_environment
+from trainyard_trainer.data import corpus
+from trainyard_trainer.data.batches import IGNORED, Batches, samples
+from trainyard_trainer.data.order import Order
+from trainyard_trainer.model import weights
+from trainyard_trainer.model.transformer import Transformer
+from trainyard_trainer.optimizer import adamw, learning_rate, set_learning_rate
+from trainyard_trainer.parallel.gradients import clip, local_parts, norm_squared
+from trainyard_trainer.parallel.mesh import copies
+from trainyard_trainer.parallel.rendezvous import StoppedEarly
+from trainyard_trainer.parallel.shard import shard, sync_gradients
+from trainyard_trainer.report import Phase, Reporter
+from trainyard_trainer.session import Session, describe
+
+log = logging.getLogger("trainyard_trainer")
+
+
+class Diverged(ArithmeticError):
+    """The loss or the gradient is no longer a finite number."""
+
+
+def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
+    """From wherever the lineage ends to the last step, or to the step at which all ranks agree to stop."""
+    config = task.trainer
+    torch.use_deterministic_algorithms(session.device.type == "cpu")
+    training = describe(task, text.digest)
+    agree_on_data(session, text)
+
+    with torch.device("meta"):
+        model = Transformer(config.model.shape, corpus.VOCABULARY, config.model.rope_theta)
+    shard(model, session.mesh, torch.bfloat16 if config.precision == "bfloat16" else None)
+    model.to_empty(device=session.device)
+    optimizer = adamw(model, config.optimizer)
+    parameters = list(model.parameters())
+
+    batches = cut(config, text, session.rank, session.ranks)
+    step = session.load(model, optimizer, training)
+    if step == 0:
+        weights.draw(model, config.model.shape.layers, config.seed)
+    if session.rank == 0:
+        size = sum(parameter.numel() for parameter in parameters)
+        log.info(
+            "%s parameters, %s tokens of text, %s ranks, from step %s", size, len(text.tokens), session.ranks, step
+        )
+
+    session.report.phase(Phase.WARM_UP, step)
+    digest = batches.order.digest(step) if step else ""
+    first = step + 1
+    while step < config.steps and not session.should_stop():
+        started = time.perf_counter()
+        step += 1
+        torch.manual_seed(seed_of(config.seed, step, session.rank))
+        loss = 0.0
+        micro_batches = list(batches.step(step))
+        for n, (inputs, targets) in enumerate(micro_batches, start=1):
+            sync_gradients(model, n == len(micro_batches))
+            logits = model(inputs.to(session.device)).float()
+            part = F.cross_entropy(
+                logits.flatten(0, 1), targets.to(session.device).flatten(), ignore_index=IGNORED, reduction="sum"
+            )
+            part = part / batches.global_tokens
+            part.backward()  # type: ignore[no-untyped-call]
+            loss += float(part.detach())
+
+        parts = local_parts(parameters)
+        loss, squared = session.sum_over_ranks(loss, norm_squared(parts, copies(session.mesh)))
+        if not (loss < float("inf") and squared < float("inf")):
+            raise Diverged(f"step {step}: loss {loss}, squared gradient norm {squared}")
+        clip(parts, squared**0.5, config.optimizer.clip_norm)
+        set_learning_rate(optimizer, learning_rate(step, config.steps, config.optimizer))
+        optimizer.step()
+        optimizer.zero_grad()
+
+        digest = batches.order.digest(step)
+        seconds = time.perf_counter() - started
+        session.step_done(
+            step, loss=loss, tokens=batches.global_tokens, step_seconds=seconds, grad_norm=squared**0.5, samples=digest
+        )
+        if session.rank == 0 and (step == first or step % config.log_every == 0 or step == config.steps):
+            speed = batches.global_tokens / seconds
+            log.info("step %5d  loss %.4f  %7.0f tokens/s  %.3f s", step, loss, speed, seconds)
+        saved = session.should_save(step)
+        if saved:
+            session.save(model, optimizer, digest, training)
+        if saved or step == first:
+            session.report.phase(Phase.TRAIN, step)
+
+    if step < config.steps:
+        session.leave(model, optimizer, digest, training)
+        log.info("asked to stop: left after step %s", step)
+        return Exit.YIELDED
+    session.save(model, optimizer, digest, training)
+    return Exit.DONE
+
+
+def cut(config: TrainerConfig, text: corpus.Corpus, rank: int, ranks: int) -> Batches:
+    """The corpus as this rank sees it."""
+    data = config.data
+    order = Order(samples(text, data.sequence_length), data.global_batch, config.seed, text.digest)
+    return Batches(text, order, data.sequence_length, data.micro_batch, rank, ranks)
+
+
+def agree_on_data(session: Session, text: corpus.Corpus) -> None:
+    """Raises BadConfiguration where the ranks do not all see the same text: a step's samples would not be what it says."""
+    digests: list[str] = [""] * session.ranks
+    dist.all_gather_object(digests, text.digest)
+    other = next((rank for rank, digest in enumerate(digests) if digest != text.digest), None)
+    if other is not None:
+        raise BadConfiguration(
+            f"spec.trainer.data.files: rank {session.rank} reads {text.files} files with digest {text.digest}, and rank {other} "
+            f"reads others ({digests[other]}); put the text where all pods see the same"
+        )
+
+
+def seed_of(seed: int, step: int, rank: int) -> int:
+    """Of everything random within a step: a function of its arguments, so that there is no state to save."""
+    digest = hashlib.blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one rank; the answer is its exit code."""
+    parser = argparse.ArgumentParser(prog="trainyard_trainer.train", description="Train a small language model.")
+    parser.add_argument(
+        "--config", help="JSON file with the fields of spec.trainer; ignored where TRAINYARD_PLAN is set"
+    )
+    parser.add_argument("--checkpoints", help="folder to save to and to resume from; likewise")
+    parser.add_argument("--every", type=int, default=None, help="steps between two saves (default: at the end only)")
+    parser.add_argument("--keep", type=int, default=3, help="how many checkpoints stay (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s", force=True)
+
+    report = Reporter.from_environment(int(os.environ.get("RANK", "0")))
+    report.phase(Phase.INIT, 0)
+    folder = given.checkpoints
+    checkpoints = Checkpoints(folder, every_steps=given.every, keep=given.keep) if folder else None
+    try:
+        task = assignment(os.environ, given.config, checkpoints)
+        text = corpus.read(task.trainer.data.files)
+        cut(task.trainer, text, *local_environment()[:2])
+        with Session.open(task) as session:
+            ending = train(task, session, text)
+        report.phase(Phase.DONE, session.steps_done)
+        return ending
+    except StoppedEarly as stopped:
+        log.info("%s", stopped)
+        report.stop_acknowledged(0)
+        return Exit.YIELDED
+    except BadConfiguration as error:
+        log.error("%s", error)
+        report.failed(error, configuration=True)
+        return Exit.CONFIGURATION
+    except Exception as error:
+        log.exception("rank %s failed", os.environ.get("RANK", "0"))
+        report.failed(error)
+        return Exit.FAILURE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
