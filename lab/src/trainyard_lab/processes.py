@@ -77,8 +77,7 @@ def start(
         )
     # From here on the child is known by /proc alone; without this Popen's destructor would warn that it still runs.
     child.returncode = 0
-    while dies_with_parent and _command_line(child.pid)[: len(TIE)] == TIE:
-        time.sleep(0.001)  # not yet tied: if this process ended now, the child would live on
+    _wait_until_known(child.pid)
     stat = _stat(child.pid)
     if stat is None:
         raise ProcessError(f"{name} ended at once:\n{log_tail(log)}")
@@ -185,12 +184,15 @@ def _mark(run_dir: Path, name: str) -> str:
     return f"{run_dir}\n{name}"
 
 
-def _command_line(pid: int) -> tuple[str, ...]:
-    """Empty for a process that has ended."""
-    try:
-        return tuple(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0"))
-    except OSError:
-        return ()
+def _wait_until_known(pid: int) -> None:
+    """Wait until the program itself runs: before, `find` could miss it, and it could outlive a starter it is tied to."""
+    while (stat := _stat(pid)) is not None and stat.alive:
+        # Both are empty for a moment while one program takes the other's place.
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        if command and MARK.encode() in environment and not command.startswith("\0".join(TIE).encode()):
+            return
+        time.sleep(0.001)
 
 
 @dataclass(frozen=True, slots=True)
