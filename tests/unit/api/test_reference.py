@@ -25,7 +25,7 @@ def test_a_difference_is_found_and_mended(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     "line",
     [
-        "| `nodes` | integer from 1 to 20000 | *needed* | How many nodes train, all or none of them. Fixed for the life of the job. |",
+        "| `nodes` | integer from 1 to 20000 | *needed* | How many nodes train, all or none of them.",
         '| `checkpoint.every` | integer or string | `"5m"` | Interval between saves:',
         "| `network.env[].name` | string | *needed* | Name of the variable. |",
         f"| `spec.checkpoint.volume` | {rules.NO_SUCH_VOLUME} |",
