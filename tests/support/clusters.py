@@ -100,7 +100,9 @@ def clusters(draw: st.DrawFn, most: int = 9, unlabelled: bool = True) -> dict[st
             max_size=most,
         )
     )
-    return {node.name: node for node in (a_node(f"n{n}", spine=s, leaf=l) for n, (s, l) in enumerate(places))}
+    return {
+        node.name: node for node in (a_node(f"n{n}", spine=spine, leaf=leaf) for n, (spine, leaf) in enumerate(places))
+    }
 
 
 def some_of(draw: st.DrawFn, names: Iterable[str]) -> list[str]:

@@ -17,6 +17,8 @@ AWS = (
     "topology.k8s.aws/network-node-layer-3",
 )
 
+GKE = "cloud.google.com/gce-topology-"
+
 
 def speaking(labels, count=4, **also):
     """Nodes that carry these labels."""
@@ -37,16 +39,8 @@ def test_each_dialect_is_recognised_by_its_labels(dialect):
             [("spine", "fabric.topograph.run/tier-1"), ("leaf", "fabric.topograph.run/tier-0")],
         ),
         (
-            [
-                "cloud.google.com/gce-topology-block",
-                "cloud.google.com/gce-topology-subblock",
-                "cloud.google.com/gce-topology-host",
-            ],
-            [
-                ("block", "cloud.google.com/gce-topology-block"),
-                ("subblock", "cloud.google.com/gce-topology-subblock"),
-                ("host", "cloud.google.com/gce-topology-host"),
-            ],
+            [f"{GKE}host", f"{GKE}subblock", f"{GKE}block"],
+            [("block", f"{GKE}block"), ("subblock", f"{GKE}subblock"), ("host", f"{GKE}host")],
         ),
         (["network.topology.nvidia.com/leaf"], [("leaf", "network.topology.nvidia.com/leaf")]),
         (["topology.kubernetes.io/zone"], [("zone", "topology.kubernetes.io/zone")]),

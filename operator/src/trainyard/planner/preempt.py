@@ -1,8 +1,8 @@
 """Whom to ask to leave, so that a gang of higher priority fits.
 
 Only jobs of lower priority, and none unless it helps. Where jobs of low priority are enough no higher one is touched; then the
-fewest jobs; then those of lowest priority; then the youngest, which lose least. A job yields as a whole, so all of its room
-counts.
+fewest jobs; then those of lowest priority; then the youngest, which lose least, and of these the smallest. A job
+yields as a whole, so all of its room counts.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def preempt(
     if any(n >= request.nodes for n in field.free.values()):
         return None
     lower = [c for c in candidates if c.priority < priority and field.touched(c)]
-    preferred = sorted(lower, key=lambda c: (c.priority, -c.started, c.key, c.uid))
+    preferred = sorted(lower, key=lambda c: (c.priority, -c.started, len(c.usage), c.key, c.uid))
     for highest in sorted({c.priority for c in preferred}):
         allowed = [c for c in preferred if c.priority <= highest]
         if field.helps(allowed):
