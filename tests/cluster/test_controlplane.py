@@ -1,11 +1,16 @@
 """The control plane is a real one: version, authorisation, and servers that come back."""
 
+import signal
 import ssl
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from support.api import Api, ApiError
-from trainyard_lab import build
-from trainyard_lab.controlplane import API_SERVER, ControlPlane
+from support.nodes import Nodes, a_node
+from trainyard_lab import build, kubectl, pki, processes
+from trainyard_lab.controlplane import API_SERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER, ControlPlane
 
 
 async def test_the_api_server_is_stamped_with_the_version_that_was_built(api: Api):
@@ -72,3 +77,44 @@ async def test_an_api_server_that_was_killed_comes_back_on_its_port_with_its_obj
         name: process.pid for name, process in before.items() if name != API_SERVER
     }
     assert (await api.get("Namespace", namespace))["status"]["phase"] == "Active"
+
+
+async def test_a_kubelet_may_write_its_own_node_and_no_other(
+    api: Api, nodes: Nodes, control_plane: ControlPlane, tmp_path: Path
+):
+    own, other = await nodes.add(a_node("own"), a_node("other"))
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubelet", pki.kubelet(own))
+
+    def label(node: str) -> subprocess.CompletedProcess[str]:
+        command = [kubectl.program(), f"--kubeconfig={kubeconfig}", "label", "node", node, "example.com/by=kubelet"]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert label(own).returncode == 0
+    refused = label(other)
+    assert refused.returncode != 0
+    assert "is not allowed" in refused.stderr or "cannot" in refused.stderr
+    assert (await api.get("Node", own))["metadata"]["labels"]["example.com/by"] == "kubelet"
+    assert "example.com/by" not in (await api.get("Node", other))["metadata"]["labels"]
+
+
+def test_a_control_plane_outlives_its_starter_and_the_next_one_finds_and_stops_it(tmp_path: Path):
+    """As with `up` in one terminal, killed before it could say good-bye, and `down` in another."""
+    script = (
+        "import os, pathlib, signal, sys\n"
+        "from trainyard_lab.controlplane import ControlPlane\n"
+        "ControlPlane(pathlib.Path(sys.argv[1])).start()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    starter = subprocess.run([sys.executable, "-c", script, tmp_path], check=False)
+    assert starter.returncode == -signal.SIGKILL
+    plane = ControlPlane(tmp_path)
+    try:
+        assert plane.is_ready()
+        assert set(plane.running()) == {ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER}
+        before = plane.running()
+        plane.start()
+        assert plane.running() == before
+    finally:
+        plane.remove()
+    assert processes.find(tmp_path) == {}
+    assert not tmp_path.exists()

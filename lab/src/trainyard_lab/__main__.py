@@ -97,12 +97,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (_, purpose) in COMMANDS.items():
         commands.add_parser(name, help=purpose)
-    passed_on = commands.add_parser("kubectl", help="kubectl as the lab's administrator", add_help=False)
-    passed_on.add_argument("arguments", nargs=argparse.REMAINDER)
-    given = parser.parse_args(arguments)
+    commands.add_parser("kubectl", help="kubectl as the lab's administrator")
     lab = Lab()
-    if given.command == "kubectl":
-        run_kubectl(lab, given.arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["kubectl"]:
+        run_kubectl(lab, words[1:])  # past argparse, which would take kubectl's options for its own
+    given = parser.parse_args(words)
     try:
         result = COMMANDS[given.command][0](lab)
     except EXPECTED as error:
