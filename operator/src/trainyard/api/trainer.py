@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
+from trainyard.api.errors import field_errors
 from trainyard.api.model import ApiModel
 
 PATH: Final = "spec.trainer"
@@ -149,19 +150,4 @@ def parse(document: Mapping[str, Any], path: str = PATH) -> TrainerConfig:
     try:
         return TrainerConfig.model_validate(document)
     except ValidationError as error:
-        raise InvalidTrainerConfig("\n".join(problems(error, path))) from None
-
-
-def problems(error: ValidationError, path: str = PATH) -> tuple[str, ...]:
-    """What pydantic found, as sentences: where, what, and what would be right."""
-    lines: list[str] = []
-    for detail in error.errors(include_url=False):
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
-        if detail["type"] == "extra_forbidden":
-            lines.append(f"{path}{where}: there is no such field")
-        elif detail["type"] == "value_error":
-            # A rule between fields: its own text begins with the field that breaks it.
-            lines.append(f"{path}{where}.{detail['msg'].removeprefix('Value error, ')}")
-        else:
-            lines.append(f"{path}{where}: {detail['input']!r}: {detail['msg'][0].lower()}{detail['msg'][1:]}")
-    return tuple(lines)
+        raise InvalidTrainerConfig("\n".join(map(str, field_errors(error, path)))) from None
