@@ -114,18 +114,18 @@ def situations(draw):
     cluster = draw(clusters(most=7))
     taken = dict.fromkeys(cluster, 0)
     candidates = []
-    for n in range(draw(st.integers(0, 5))):
+    for n in range(draw(st.integers(1, 5))):
         gpus = draw(st.sampled_from([4, 8]))
         usable = [name for name in cluster if taken[name] + gpus <= 8]
-        held = draw(st.lists(st.sampled_from(usable), max_size=3, unique=True)) if usable else []
+        held = draw(st.lists(st.sampled_from(usable), min_size=1, max_size=3, unique=True)) if usable else []
         for name in held:
             taken[name] += gpus
         priority, started = draw(st.integers(0, 3)), float(draw(st.integers(0, 2)))
         candidates.append(holder(f"j{n}", *held, priority=priority, started=started, gpus=gpus))
     level = draw(st.sampled_from([None, "spine", "leaf"]))
-    wanted = gang(draw(st.integers(1, 5)), level=level, required=level is not None and draw(st.booleans()))
+    wanted = gang(draw(st.integers(1, 4)), level=level, required=level is not None and draw(st.booleans()))
     free = {name: {GPU: 8 - used} for name, used in taken.items()}
-    return cluster, free, wanted, draw(st.integers(1, 4)), candidates
+    return cluster, free, wanted, draw(st.integers(2, 4)), candidates
 
 
 def after(free, victims):

@@ -5,7 +5,7 @@ What the template says and nothing here needs is kept as it is, also what this v
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any, Final
 
@@ -39,22 +39,30 @@ _STAY: Final = {
 """Autoscalers leave the pod's node alone: to them a member of a gang looks like a pod that could be had anywhere."""
 
 
-def pod(job: Job, plan: Plan, rank: int, settings: Settings) -> Manifest:
-    """The pod that plays a node rank of an attempt. The job's spec must make sense.
+def pods(job: Job, plan: Plan, ranks: Iterable[int], settings: Settings) -> Iterator[Manifest]:
+    """The pods that play these node ranks of an attempt, in the order given. The job's spec must make sense.
 
-    kube-scheduler binds it, to the one node that its affinity leaves: so quota, taints and room are checked once more by whom
-    everybody else asks.
+    kube-scheduler binds each, to the one node that its affinity leaves: so quota, taints and room are checked once more by
+    whom everybody else asks.
     """
-    member = plan.members[rank]
-    labels = {
-        names.LABEL_ATTEMPT: str(plan.attempt),
-        names.LABEL_MEMBER: str(member.member),
-        names.LABEL_RANK: str(rank),
-    }
-    annotations = {names.ANNOTATION_NODE: member.node, names.ANNOTATION_PLAN: digest(plan)}
-    made = _pod(job, plan.pod(rank), names.plan_name(job.name, plan.attempt), settings, labels, annotations)
-    spec = {**made["spec"], "affinity": pinned(made["spec"].get("affinity"), member.node)}
-    return {**made, "metadata": {**made["metadata"], "finalizers": [names.FINALIZER_POD]}, "spec": spec}
+    made_from = digest(plan)  # of the whole plan, so once for all of them
+    plan_map = names.plan_name(job.name, plan.attempt)
+    for rank in ranks:
+        member = plan.members[rank]
+        labels = {
+            names.LABEL_ATTEMPT: str(plan.attempt),
+            names.LABEL_MEMBER: str(member.member),
+            names.LABEL_RANK: str(rank),
+        }
+        annotations = {names.ANNOTATION_NODE: member.node, names.ANNOTATION_PLAN: made_from}
+        made = _pod(job, plan.pod(rank), plan_map, settings, labels, annotations)
+        spec = {**made["spec"], "affinity": pinned(made["spec"].get("affinity"), member.node)}
+        yield {**made, "metadata": {**made["metadata"], "finalizers": [names.FINALIZER_POD]}, "spec": spec}
+
+
+def pod(job: Job, plan: Plan, rank: int, settings: Settings) -> Manifest:
+    """The pod that plays one node rank of an attempt."""
+    return next(pods(job, plan, [rank], settings))
 
 
 def trial_pod(job: Job, settings: Settings) -> Manifest:
@@ -128,6 +136,8 @@ def _pod_spec(spec: TrainingJobSpec, name: str, job: str, plan_map: str, setting
     shm = trains is not None and SHM_FOLDER not in _mount_paths(trains, settings)
     return {
         "enableServiceLinks": False,  # a Service named master would set MASTER_PORT
+        # On the host's network a pod asks the host's name server unless told otherwise, and that knows no Service.
+        **({"dnsPolicy": "ClusterFirstWithHostNet"} if template.get("hostNetwork") else {}),
         **template,
         **priority,
         "hostname": name,

@@ -60,8 +60,8 @@ class Tree:
         return self.paths[node][:depth]
 
     def known(self, node: str) -> Path:
-        """The path of a node as far as labels tell it from the top."""
-        path = self.paths[node]
+        """The path of a node as far as labels tell it from the top; () for one that is not there (any more)."""
+        path = self.paths.get(node, ())
         return path[: next((n for n, name in enumerate(path) if is_private(name)), len(path))]
 
     def unlabelled(self) -> tuple[str, ...]:
