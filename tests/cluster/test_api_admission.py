@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.api import RESOURCES, Api, ApiError
-from support.api_cases import FINE, WRONG, Manifest, Wrong, a_job, with_spec, with_volume
+from support.api_cases import CLAIM, FINE, WRONG, Manifest, Wrong, a_job, with_spec, with_volume
 from trainyard.api.conditions import Phase
 from trainyard.api.training_job import (
     Condition,
@@ -73,7 +73,7 @@ async def test_the_defaults_of_the_api_server_are_those_of_the_models(api: Api) 
     assert TrainingJobSpec.model_validate(taken["spec"]) == TrainingJobSpec.model_validate(job["spec"])
 
 
-BEFORE = with_spec(with_volume(persistentVolumeClaim={"claimName": "c"}), trainer={}, processesPerNode=2)
+BEFORE = with_spec(with_volume(**CLAIM), trainer={}, processesPerNode=2)
 
 FIXED: dict[str, tuple[str, Any]] = {
     "nodes": ("spec.nodes", {"nodes": 5}),

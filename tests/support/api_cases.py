@@ -38,7 +38,9 @@ def with_trainer(**container: Any) -> Manifest:
 
 def with_volume(**volume: Any) -> Manifest:
     """A job that saves to a volume of the given kind."""
-    return with_spec(with_pod(volumes=[{"name": "state", **volume}]), checkpoint={"volume": "state"})
+    job = with_trainer(volumeMounts=[{"name": "state", "mountPath": "/state"}])
+    job["spec"]["template"]["spec"]["volumes"] = [{"name": "state", **volume}]
+    return with_spec(job, checkpoint={"volume": "state"})
 
 
 def with_spec(job: Manifest, **spec: Any) -> Manifest:
@@ -46,6 +48,14 @@ def with_spec(job: Manifest, **spec: Any) -> Manifest:
     changed = copy.deepcopy(job)
     merged = {**changed["spec"], **spec}
     changed["spec"] = {key: value for key, value in merged.items() if value is not None}
+    return changed
+
+
+def read_only(job: Manifest) -> Manifest:
+    """A copy of a job whose container that trains may only read its volumes."""
+    changed = copy.deepcopy(job)
+    for mount in changed["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]:
+        mount["readOnly"] = True
     return changed
 
 
@@ -63,6 +73,7 @@ class Wrong:
     at_apply: str | None
 
 
+CLAIM = {"persistentVolumeClaim": {"claimName": "c"}}
 CONTAINERS = "spec.template.spec.containers"
 PAIR = [{"name": "one", "image": "a"}, {"name": "two", "image": "b"}]
 
@@ -120,6 +131,15 @@ WRONG: dict[str, Wrong] = {
     ),
     "checkpoints on a volume that is not there": Wrong(
         a_job(checkpoint={"volume": "nowhere"}), "spec.checkpoint.volume", rules.NO_SUCH_VOLUME, rules.NO_SUCH_VOLUME
+    ),
+    "checkpoints on a volume that the container that trains does not mount": Wrong(
+        with_spec(with_pod(volumes=[{"name": "state", **CLAIM}]), checkpoint={"volume": "state"}),
+        "spec.checkpoint.volume",
+        rules.NOT_MOUNTED,
+        rules.NOT_MOUNTED,
+    ),
+    "checkpoints on a volume that may only be read": Wrong(
+        read_only(with_volume(**CLAIM)), "spec.checkpoint.volume", rules.NOT_MOUNTED, rules.NOT_MOUNTED
     ),
     "checkpoints on a volume that no two pods share": Wrong(
         with_volume(emptyDir={}), "spec.checkpoint.volume", "kind emptyDir", None
@@ -185,9 +205,7 @@ FINE: dict[str, Manifest] = {
         ]
     ),
     "a field of the pod that no schema here knows": with_pod(aFieldOfTomorrow={"kept": [1, 2]}),
-    "an interval in steps": with_spec(
-        with_volume(persistentVolumeClaim={"claimName": "c"}), checkpoint={"volume": "state", "every": 200}
-    ),
+    "an interval in steps": with_spec(with_volume(**CLAIM), checkpoint={"volume": "state", "every": 200}),
     "an interval in time": a_job(checkpoint={"every": "1h30m", "grace": "1.5m", "keep": 1}),
     "everything said": a_job(
         processesPerNode=8,

@@ -55,6 +55,9 @@ COMMAND_OR_TRAINER: Final = (
     "configures the built-in trainer, but the container that trains has a command, which replaces it; leave one out"
 )
 NO_SUCH_VOLUME: Final = "is not among spec.template.spec.volumes; add the volume there, or name one that is"
+NOT_MOUNTED: Final = (
+    "is not mounted by the container that trains; add it to that container's volumeMounts, without readOnly"
+)
 RESERVED: Final = "says who a process is in the gang and is set by Trainyard; leave it out"
 FIXED: Final = (
     "is fixed for the life of the job; delete the job and apply it again, or give the changed one another name"
@@ -66,6 +69,7 @@ _NOT_RESERVED = " && ".join(
 )
 _CONTAINERS = "self.template.spec.containers"
 _TRAINS = f"({_CONTAINERS}.size() == 1 || c.name == '{names.TRAINER_CONTAINER}')"
+_MOUNTS = "has(c.volumeMounts) && c.volumeMounts.exists(m, m.name == self.checkpoint.volume && !(has(m.readOnly) && m.readOnly))"
 _HAS_COMMAND = "(has(c.command) && c.command.size() > 0)"
 _IS_OURS = f"(has(c.image) && c.image.matches('{OUR_IMAGE_PATTERN}'))"
 
@@ -119,6 +123,14 @@ TRAINING_JOB: Final = (
         "!has(self.checkpoint) || !has(self.checkpoint.volume) || (has(self.template.spec.volumes) && "
         "self.template.spec.volumes.exists(v, v.name == self.checkpoint.volume))",
         NO_SUCH_VOLUME,
+        field=".checkpoint.volume",
+    ),
+    Rule(
+        "spec",
+        "!has(self.checkpoint) || !has(self.checkpoint.volume) || !has(self.template.spec.volumes) || "
+        "!self.template.spec.volumes.exists(v, v.name == self.checkpoint.volume) || "
+        f"!{_CONTAINERS}.exists(c, {_TRAINS} && !({_MOUNTS}))",
+        NOT_MOUNTED,
         field=".checkpoint.volume",
     ),
     Rule("spec.nodes", "self == oldSelf", FIXED),

@@ -96,6 +96,15 @@ def _container_schema(what: str, command: str, env: str) -> dict[str, Any]:
         },
         **_PRESERVE,
     }
+    mount = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "maxLength": 63, "description": "Name of the volume."},
+            "readOnly": {"type": "boolean", "description": "Whether the container may only read it."},
+        },
+        **_PRESERVE,
+    }
     return {
         "type": "object",
         "description": what,
@@ -104,6 +113,12 @@ def _container_schema(what: str, command: str, env: str) -> dict[str, Any]:
             "name": name,
             "image": {"type": "string", "maxLength": 1024, "description": "Image of the container."},
             "command": {"type": "array", "maxItems": 1024, "items": {"type": "string"}, "description": command},
+            "volumeMounts": {
+                "type": "array",
+                "maxItems": MAX_VOLUMES,
+                "items": mount,
+                "description": "Where the container sees the volumes of the pod.",
+            },
             "env": {
                 "type": "array",
                 "maxItems": MAX_ENV,

@@ -18,7 +18,7 @@ from trainyard.api import names, rules
 from trainyard.api.errors import FieldError, field_errors, shown
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.model import LABEL_PATTERN
-from trainyard.api.template import containers, is_our_image, pod_spec, trainer_container, volume_names
+from trainyard.api.template import containers, is_our_image, mount_path, pod_spec, trainer_container, volume_names
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 
 __all__ = ["NOT_SHARED", "FieldError", "ReadFabric", "ReadJob", "read_fabric", "read_job"]
@@ -88,7 +88,7 @@ def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
         if spec.trainer is None and not commanded and not is_our_image(str(trains.get("image") or "")):
             yield FieldError("spec.template.spec.containers", rules.NEEDS_COMMAND)
     if spec.checkpoint.volume is not None:
-        yield from _volume_errors(spec.template, spec.checkpoint.volume)
+        yield from _volume_errors(spec.template, trains, spec.checkpoint.volume)
 
 
 def _template_errors(template: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -115,10 +115,12 @@ def _template_errors(template: Mapping[str, Any]) -> Iterator[FieldError]:
                 yield FieldError(f"{at}.containers[{n}].env[{m}].name", f"{name} {rules.RESERVED}")
 
 
-def _volume_errors(template: Mapping[str, Any], volume: str) -> Iterator[FieldError]:
+def _volume_errors(template: Mapping[str, Any], trains: Mapping[str, Any] | None, volume: str) -> Iterator[FieldError]:
     if volume not in volume_names(template):
         yield FieldError("spec.checkpoint.volume", rules.NO_SUCH_VOLUME)
         return
+    if trains is not None and mount_path(trains, volume) is None:
+        yield FieldError("spec.checkpoint.volume", rules.NOT_MOUNTED)
     declared = next(v for v in pod_spec(template)["volumes"] if isinstance(v, Mapping) and v.get("name") == volume)
     for kind in NOT_SHARED:
         if kind in declared:
