@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +88,14 @@ class Launched:
     process: subprocess.Popen[bytes]
     folder: Path
     port: int
-    children: list[int] = field(default_factory=list)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def children(self) -> list[int]:
+        """Pids of its workers and of what it has adopted, zombies too."""
+        pid = self.process.pid
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def wait(self) -> int:
         """Its exit code. It must end by itself."""

@@ -284,8 +284,7 @@ until_stopped(); save_and_leave(1)
 """
     with launched(tmp_path, script) as launcher:
         launcher.reaches(lambda status: status.step == 1)
-        children = f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children"
-        until(lambda: len(open(children).read().split()) == 1, "one child, the worker")
+        until(lambda: len(launcher.children()) == 1, "one child, the worker")
         assert launcher.stop()[0] == 202
         assert launcher.wait() == Exit.YIELDED
 
@@ -350,11 +349,11 @@ s.Supervisor._hear = broken
 def test_killed_itself_it_has_already_said_what_is_durable(tmp_path):
     with launched(tmp_path, "step(1); save(1); step(2); time.sleep(100)") as launcher:
         launcher.reaches(lambda status: status.step == 2 and status.commit)
-        workers = open(f"/proc/{launcher.process.pid}/task/{launcher.process.pid}/children").read().split()
+        workers = launcher.children()
         launcher.signal(signal.SIGKILL)
         launcher.wait()
         for pid in workers:  # outside of a pod nobody ends them when PID 1 is gone
-            os.kill(int(pid), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     assert launcher.words.exit == 137
     assert launcher.words.commit.step == 1
 

@@ -88,9 +88,11 @@ def test_one_field_of_any_value_is_taken_or_refused_by_name(message, data):
     name = data.draw(st.sampled_from(sorted(record)))
     record[name] = data.draw(json_values)
     try:
+        problem = ""
         loads(Outer, json.dumps(record))
     except ContractError as refused:
-        assert str(refused).startswith(f"Outer.{name}")
+        problem = str(refused)
+    assert problem == "" or problem.startswith(f"Outer.{name}")
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from trainyard.contract.plan import Plan
 
@@ -25,86 +26,73 @@ class Measured:
     unreadable: int = 0
 
 
-Sample = tuple[Mapping[str, str], float | None]
+Labels = Mapping[str, str]
+Sample = tuple[Labels, float | None]
+
+WORKER_METRICS: Final[tuple[tuple[str, str, str, Callable[[Measured], float | None]], ...]] = (
+    ("worker_up", "gauge", "Whether the worker process runs.", lambda w: float(w.alive)),
+    ("step", "gauge", "Steps done, those before a resume included.", lambda w: w.progress.step),
+    ("loss", "gauge", "Mean loss over the tokens of the last step's global batch.", lambda w: w.progress.loss),
+    ("gradient_norm", "gauge", "Norm of the whole gradient before clipping.", lambda w: w.progress.grad_norm),
+    ("tokens_total", "counter", "Tokens of all ranks that this attempt trained on.", lambda w: w.progress.tokens),
+    ("tokens_per_second", "gauge", "Tokens of all ranks over the last step.", lambda w: w.progress.tokens_per_second),
+    ("checkpoints_total", "counter", "Checkpoints made durable by this attempt.", lambda w: w.progress.saves),
+    ("checkpoint_step", "gauge", "Step of the newest durable checkpoint.", lambda w: _commit(w, "step")),
+    ("checkpoint_bytes", "gauge", "Size of the newest durable checkpoint.", lambda w: _commit(w, "bytes")),
+    (
+        "checkpoint_seconds",
+        "gauge",
+        "From the decision to save until durable, newest.",
+        lambda w: _commit(w, "seconds"),
+    ),
+    (
+        "checkpoint_timestamp_seconds",
+        "gauge",
+        "When the newest became durable, Unix time.",
+        lambda w: _commit(w, "time"),
+    ),
+    ("unreadable_reports_total", "counter", "Lines on the report pipe that were no report.", lambda w: w.unreadable),
+)
+"""Name, kind, help and value of what every worker has one of."""
 
 
 def text(plan: Plan, node_rank: int, workers: Sequence[Measured], notice: Notice | None, now: float) -> str:
     """All metrics of a pod. now: seconds since the epoch. A value that is not known yet is left out, not 0."""
-    return "".join(_families(plan, node_rank, workers, notice, now))
+    who = {"namespace": plan.namespace, "job": plan.job, "attempt": str(plan.attempt), "node_rank": str(node_rank)}
+    waited = notice_to_durable_seconds(notice, [w.progress for w in workers])
+    in_phase = [(_labels(w, phase=p.value), float(w.progress.phase is p)) for w in workers for p in Phase]
+    spent = [(_labels(w, phase=p.value), _spent(w, p, now)) for w in workers for p in Phase]
+    warned = [(_labels(w, reason=r), float(n)) for w in workers for r, n in sorted(w.progress.warned.items())]
+    families = [
+        _family("info", "gauge", "Whose launcher this is; always 1.", [(who, 1.0)]),
+        _family("restarts", "gauge", "Attempts of the job before this one.", [({}, plan.attempt - 1)]),
+        _family("notice_timestamp_seconds", "gauge", "When a stop was asked.", [({}, notice.time if notice else None)]),
+        _family("notice_to_durable_seconds", "gauge", "From the notice to a durable checkpoint.", [({}, waited)]),
+        _family("phase", "gauge", "1 for the phase that the worker is in.", in_phase),
+        _family("phase_seconds_total", "counter", "Time that the worker has spent in each phase.", spent),
+        _family("warnings_total", "counter", "Warnings reported by the worker.", warned),
+        _step_seconds(workers),
+    ]
+    families += [
+        _family(n, kind, about, [(_labels(w), of(w)) for w in workers]) for n, kind, about, of in WORKER_METRICS
+    ]
+    return "".join(families)
 
 
 def notice_to_durable_seconds(notice: Notice | None, workers: Iterable[Progress]) -> float | None:
-    """From the notice to the first durable save after it: what a preemption costs its victim."""
+    """From the notice to the newest durable save after it: what a preemption costs its victim."""
     commit = newest_commit(workers)
     if notice is None or commit is None or commit.time < notice.time:
         return None
     return commit.time - notice.time
 
 
-def _families(
-    plan: Plan, node_rank: int, workers: Sequence[Measured], notice: Notice | None, now: float
-) -> Iterator[str]:
-    def each(value: str) -> list[Sample]:
-        return [({"rank": str(w.rank)}, getattr(w.progress, value)) for w in workers]
+def _labels(worker: Measured, **more: str) -> Labels:
+    return {"rank": str(worker.rank), **more}
 
-    who = {"namespace": plan.namespace, "job": plan.job, "attempt": str(plan.attempt), "node_rank": str(node_rank)}
-    yield _family("info", "gauge", "Whose launcher this is; always 1.", [(who, 1)])
-    yield _family("restarts", "gauge", "Attempts of the job before this one.", [({}, plan.attempt - 1)])
-    up: list[Sample] = [({"rank": str(w.rank)}, float(w.alive)) for w in workers]
-    yield _family("worker_up", "gauge", "Whether the worker process runs.", up)
-    phases: list[Sample] = [
-        ({"rank": str(w.rank), "phase": phase.value}, float(w.progress.phase is phase))
-        for w in workers
-        for phase in Phase
-    ]
-    yield _family("phase", "gauge", "1 for the phase that the worker is in.", phases)
-    spent: list[Sample] = [
-        ({"rank": str(w.rank), "phase": phase.value}, _spent(w, phase, now)) for w in workers for phase in Phase
-    ]
-    yield _family("phase_seconds_total", "counter", "Time that the worker has spent in each phase.", spent)
-    yield _family("step", "gauge", "Steps done, those before a resume included.", each("step"))
-    yield _family("loss", "gauge", "Mean loss over the tokens of the last step's global batch.", each("loss"))
-    yield _family("gradient_norm", "gauge", "Norm of the whole gradient before clipping.", each("grad_norm"))
-    yield _family("tokens_total", "counter", "Tokens of all ranks that this attempt trained on.", each("tokens"))
-    yield _family(
-        "tokens_per_second", "gauge", "Tokens of all ranks per second of the last step.", each("tokens_per_second")
-    )
-    rank_sums: list[Sample] = [({"rank": str(w.rank)}, w.progress.step_seconds_sum) for w in workers]
-    rank_counts: list[Sample] = [({"rank": str(w.rank)}, w.progress.steps_reported) for w in workers]
-    yield _summary("step_seconds", "Wall time of the steps.", rank_sums, rank_counts)
-    commits = [({"rank": str(w.rank)}, w.progress.commit) for w in workers if w.progress.commit]
-    yield _family("checkpoints_total", "counter", "Checkpoints made durable by this attempt.", each("saves"))
-    yield _family(
-        "checkpoint_step", "gauge", "Step of the newest durable checkpoint.", [(r, c.step) for r, c in commits]
-    )
-    yield _family(
-        "checkpoint_bytes", "gauge", "Size of the newest durable checkpoint.", [(r, c.bytes) for r, c in commits]
-    )
-    yield _family(
-        "checkpoint_seconds",
-        "gauge",
-        "From the decision to save until durable, newest.",
-        [(r, c.seconds) for r, c in commits],
-    )
-    yield _family(
-        "checkpoint_timestamp_seconds",
-        "gauge",
-        "When the newest became durable, Unix time.",
-        [(r, c.time) for r, c in commits],
-    )
-    yield _family(
-        "notice_timestamp_seconds", "gauge", "When a stop was asked.", [({}, notice.time if notice else None)]
-    )
-    waited = notice_to_durable_seconds(notice, [w.progress for w in workers])
-    yield _family("notice_to_durable_seconds", "gauge", "From the notice to a durable checkpoint.", [({}, waited)])
-    warned: list[Sample] = [
-        ({"rank": str(w.rank), "reason": reason}, count)
-        for w in workers
-        for reason, count in sorted(w.progress.warned.items())
-    ]
-    yield _family("warnings_total", "counter", "Warnings reported by the worker.", warned)
-    unreadable: list[Sample] = [({"rank": str(w.rank)}, w.unreadable) for w in workers]
-    yield _family("unreadable_reports_total", "counter", "Lines on the report pipe that were no report.", unreadable)
+
+def _commit(worker: Measured, figure: str) -> float | None:
+    return getattr(worker.progress.commit, figure, None)
 
 
 def _spent(worker: Measured, phase: Phase, now: float) -> float:
@@ -115,23 +103,21 @@ def _spent(worker: Measured, phase: Phase, now: float) -> float:
     return over
 
 
-def _family(name: str, kind: str, help_text: str, samples: Iterable[Sample]) -> str:
+def _family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
     lines = [_sample(PREFIX + name, labels, value) for labels, value in samples if value is not None]
-    return _head(name, kind, help_text) + "".join(lines) if lines else ""
+    return _head(name, kind, about) + "".join(lines) if lines else ""
 
 
-def _summary(name: str, help_text: str, sums: Sequence[Sample], counts: Sequence[Sample]) -> str:
-    lines = [
-        _sample(PREFIX + name + suffix, labels, value)
-        for suffix, samples in (("_sum", sums), ("_count", counts))
-        for labels, value in samples
-        if value is not None
-    ]
-    return _head(name, "summary", help_text) + "".join(lines) if lines else ""
+def _step_seconds(workers: Iterable[Measured]) -> str:
+    """A summary without quantiles: rate(sum) / rate(count) is the mean over any window."""
+    name = "step_seconds"
+    sums = [_sample(f"{PREFIX}{name}_sum", _labels(w), w.progress.step_seconds_sum) for w in workers]
+    counts = [_sample(f"{PREFIX}{name}_count", _labels(w), w.progress.steps_reported) for w in workers]
+    return _head(name, "summary", "Wall time of the steps.") + "".join([*sums, *counts])
 
 
-def _head(name: str, kind: str, help_text: str) -> str:
-    return f"# HELP {PREFIX}{name} {help_text}\n# TYPE {PREFIX}{name} {kind}\n"
+def _head(name: str, kind: str, about: str) -> str:
+    return f"# HELP {PREFIX}{name} {about}\n# TYPE {PREFIX}{name} {kind}\n"
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:

@@ -23,22 +23,27 @@ class Lines:
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
-        self._partial = b""
+        self._partial = bytearray()
 
     def feed(self, chunk: bytes) -> bytes:
         """The lines that are complete now. Without a prefix nothing needs to be a line, and all is passed on at once."""
         if not self._prefix:
             return chunk
-        *lines, self._partial = (self._partial + chunk).split(b"\n")
-        out = [piece for line in lines for piece in _pieces(line)]
+        until, newline, rest = chunk.rpartition(b"\n")
+        out: list[bytes] = []
+        if newline:
+            out = [piece for line in (bytes(self._partial) + until).split(b"\n") for piece in _pieces(line)]
+            self._partial.clear()
+        self._partial += rest
         while len(self._partial) > PIECE_BYTES:
-            out.append(self._partial[:PIECE_BYTES])
-            self._partial = self._partial[PIECE_BYTES:]
+            out.append(bytes(self._partial[:PIECE_BYTES]))
+            del self._partial[:PIECE_BYTES]
         return b"".join(self._prefix + line + b"\n" for line in out)
 
     def end(self) -> bytes:
         """The line that the stream ended in the middle of."""
-        partial, self._partial = self._partial, b""
+        partial = bytes(self._partial)
+        self._partial.clear()
         return self._prefix + partial + b"\n" if partial else b""
 
 
