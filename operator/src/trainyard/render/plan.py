@@ -16,6 +16,9 @@ from trainyard.world.records import Job
 SHARD_AXIS = "shard"
 """All processes shard one copy of the model (FSDP over the whole gang)."""
 
+CHECKPOINTS_FOLDER = "/checkpoints"
+"""Where the volume for checkpoints is mounted if the template does not mount it."""
+
 
 def plan_for(
     job: Job, attempt: int, placement: Placement, tree: Tree, first_member: int, lineage: Lineage | None = None
@@ -54,17 +57,16 @@ def lineage_of(status: TrainingJobStatus) -> Lineage:
 
 
 def checkpoint_folder(job: Job) -> str | None:
-    """Where the trainer container sees the job's checkpoints: a folder of its own on the volume that it names.
+    """Where the trainer container sees the job's checkpoints: a folder of its own on the volume that it names, None without one.
 
-    None where no volume is named, or the trainer container does not mount it. The job's uid is part of the folder: a job made
-    again under the same name never continues what another one wrote.
+    The job's uid is part of the folder: a job made again under the same name never continues what another one wrote.
     """
     spec = _spec(job)
     container = trainer_container(spec.template)
     if container is None or spec.checkpoint.volume is None:
         return None
-    at = mount_path(container, spec.checkpoint.volume)
-    return None if at is None else f"{at.rstrip('/')}/{job.namespace}.{job.name}.{job.uid[:8]}"
+    at = mount_path(container, spec.checkpoint.volume) or CHECKPOINTS_FOLDER
+    return f"{at.rstrip('/')}/{job.namespace}.{job.name}.{job.uid[:8]}"
 
 
 def _checkpoints(job: Job) -> Checkpoints | None:

@@ -10,12 +10,13 @@ from math import ceil
 from typing import Any, Final
 
 from trainyard.api import names
-from trainyard.api.template import pod_spec, trainer_container
+from trainyard.api.template import mount_path, pod_spec, trainer_container
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract.plan import Plan, digest
 from trainyard.network.settings import Settings
 from trainyard.render.env import environment
 from trainyard.render.objects import metadata
+from trainyard.render.plan import CHECKPOINTS_FOLDER
 from trainyard.world.records import Job, Manifest
 
 LAUNCHER: Final = "trainyard-launch"
@@ -160,7 +161,7 @@ def _volumes(plan_map: str, control: str, shm: bool) -> Iterable[Mapping[str, An
 
 def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Settings, shm: bool) -> dict[str, Any]:
     """The container that trains. A mount of the job's wins over one of the fabric's at the same path."""
-    own = list(container.get("volumeMounts") or ())
+    own = [*(container.get("volumeMounts") or ()), *_checkpoints_mount(container, spec)]
     taken = {_path(mount) for mount in own}
     added = [mount for mount in settings.additions.volume_mounts if _path(mount) not in taken]
     ours = [
@@ -180,6 +181,13 @@ def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Sett
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
     }
+
+
+def _checkpoints_mount(container: Mapping[str, Any], spec: TrainingJobSpec) -> Iterable[Mapping[str, Any]]:
+    """The volume for checkpoints, where the job names one and the container does not mount it to write."""
+    volume = spec.checkpoint.volume
+    if volume is not None and mount_path(container, volume) is None:
+        yield {"name": volume, "mountPath": CHECKPOINTS_FOLDER}
 
 
 def _command(container: Mapping[str, Any], processes: int) -> dict[str, Any]:
