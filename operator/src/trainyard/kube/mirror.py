@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from trainyard.api import names
@@ -16,7 +17,7 @@ from trainyard.kube.client import KubeClient
 from trainyard.kube.informer import Informer, Kind, Pace
 from trainyard.kube.observer import Observer
 from trainyard.kube.shapes import CustomShape, NamespaceShape, NodeShape, PodShape, PriorityClassShape, Shape
-from trainyard.world.records import Answer, Pod, Trial, World
+from trainyard.world.records import Answer, Job, Pod, Trial, World
 
 _PODS: Final = Shape(PodShape)
 _CUSTOM: Final = Shape(CustomShape)
@@ -68,6 +69,7 @@ class Mirror:
             self._namespaces,
         )
         self.generation = 0
+        self._heard = 0
         self._bell = asyncio.Event()
         self._answers: dict[str, Answer] = {}
         self._trials: dict[str, Trial] = {}
@@ -89,6 +91,11 @@ class Mirror:
     def members(self) -> Mapping[str, Pod]:
         """Pods under our label, by uid; a live view."""
         return self._members.records
+
+    @property
+    def jobs(self) -> Mapping[str, Job]:
+        """TrainingJobs by uid; a live view."""
+        return self._jobs.records
 
     @property
     def answers(self) -> Mapping[str, Answer]:
@@ -116,9 +123,14 @@ class Mirror:
             self._members.observe(raw)
 
     def answer(self, pod_uid: str, answer: Answer) -> None:
-        """What a launcher said, or that it said nothing. Of pods that are gone nobody wants to know."""
-        if pod_uid in self._members.records and self._answers.get(pod_uid) != answer:
-            self._answers[pod_uid] = answer
+        """What a launcher said, or that it said nothing. Of pods that are gone nobody wants to know, and that all is as it was
+        is no change, though the next World holds when it was said."""
+        if pod_uid not in self._members.records:
+            return
+        known = self._answers.get(pod_uid)
+        self._answers[pod_uid] = answer
+        self._heard += 1
+        if known is None or replace(known, time=answer.time) != answer:
             self._bump()
 
     def trial(self, job_uid: str, trial: Trial) -> None:
@@ -129,7 +141,7 @@ class Mirror:
 
     def freeze(self) -> World:
         """The world at this instant. Only what changed since the last one is copied, and nothing of it ever changes again."""
-        parts = (*(informer.generation for informer in self.informers), self.generation)
+        parts = (*(informer.generation for informer in self.informers), self._heard, self.generation)
         if parts == self._frozen_at:
             return self._frozen
         at = dict(zip((informer.kind for informer in self.informers), parts, strict=False))

@@ -25,6 +25,12 @@ class TokenBucket:
         self._at = now
         return max(0.0, -self._tokens / self.per_second, self._held_until - now)
 
+    def try_take(self, now: float) -> bool:
+        """Take a turn only if it is now."""
+        if min(float(self.burst), self._tokens + (now - self._at) * self.per_second) < 1:
+            return False
+        return self.reserve(now) == 0
+
     def hold(self, until: float) -> None:
         """No turn before this time: the server asked for rest."""
         self._held_until = max(self._held_until, until)

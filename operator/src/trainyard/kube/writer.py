@@ -1,0 +1,321 @@
+"""Carry out what a cycle wants of one job: in order, and each step such that doing it twice does no harm.
+
+Names are deterministic, deletes name a uid, the status names the resourceVersion that it was computed from. So a second leader,
+or this one after a restart in the middle, ends in the same state. What the API server answers goes into the mirror at once: the
+next cycle sees its predecessor's writes, whenever the watch tells of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+from typing import Any, Final
+
+from trainyard.api import names
+from trainyard.api.conditions import Reason
+from trainyard.cycle.actions import (
+    Action,
+    Announce,
+    AskStop,
+    Create,
+    CreateControl,
+    DeletePlan,
+    DeletePod,
+    HoldJob,
+    ReleaseJob,
+    ReleasePod,
+    TryPod,
+    Turn,
+    WriteStatus,
+)
+from trainyard.kube import resources
+from trainyard.kube.client import KubeClient, Object
+from trainyard.kube.errors import ApiError
+from trainyard.kube.events import Recorder
+from trainyard.kube.launchers import LauncherClient, Unanswered
+from trainyard.kube.mirror import Mirror
+from trainyard.kube.resources import Resource, resource_of
+from trainyard.kube.trial import try_pod
+from trainyard.world.records import Answer, Manifest
+
+log = logging.getLogger(__name__)
+
+CONCURRENCY: Final = 48
+"""Requests of all turns together: a gang's pods are made side by side, and a burst of gangs does not starve the watches."""
+
+
+class Why(StrEnum):
+    """Why an action was not carried out."""
+
+    CONFLICT = "conflict"
+    """The object is not as the cycle saw it; the next cycle sees it as it is. Nothing to tell anybody."""
+    FOREIGN = "foreign"
+    """The name is taken by an object that is not this job's."""
+    REFUSED = "refused"
+    """The API server does not want it; again, later, since quotas and policies change."""
+    LEAVING = "leaving"
+    """The namespace is being deleted."""
+    UNAVAILABLE = "unavailable"
+    """The API server is busy, in trouble or out of reach."""
+    NOT_LEADING = "not-leading"
+    """Another process leads, or may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The action that ended a turn. retry_after_seconds: what the API server asked for, None where it did not."""
+
+    action: Action
+    why: Why
+    message: str
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a turn. done: the actions that were carried out; failure: None where all were."""
+
+    job_uid: str
+    done: tuple[Action, ...]
+    failure: Failure | None = None
+
+
+class Writer:
+    """Performs turns. leading: asked before every action, so that a leader that was frozen writes nothing when it thaws."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        mirror: Mirror,
+        launchers: LauncherClient,
+        recorder: Recorder,
+        *,
+        leading: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._mirror = mirror
+        self._launchers = launchers
+        self._recorder = recorder
+        self._leading = leading
+        self._clock = clock
+        self._turns = asyncio.Semaphore(CONCURRENCY)
+
+    async def perform(self, turn: Turn) -> Result:
+        """Carry out a job's actions until one fails. Never raises ApiError. Neighbours of one kind are done side by side."""
+        done: list[Action] = []
+        for batch in _batches(turn.actions):
+            failures = await asyncio.gather(*(self._attempt(turn.job_uid, action) for action in batch))
+            done += [action for action, failure in zip(batch, failures, strict=True) if failure is None]
+            failed = next((failure for failure in failures if failure is not None), None)
+            if failed is not None:
+                self._tell(turn.job_uid, failed)
+                return Result(turn.job_uid, tuple(done), failed)
+        return Result(turn.job_uid, tuple(done))
+
+    async def _attempt(self, job_uid: str, action: Action) -> Failure | None:
+        # Launchers have their own limit: slow ones must not keep the API server waiting.
+        async with nullcontext() if isinstance(action, AskStop) else self._turns:
+            if not self._leading():
+                return Failure(action, Why.NOT_LEADING, "this process does not hold the lease")
+            try:
+                return await self._do(job_uid, action)
+            except ApiError as error:
+                return Failure(action, _why(error), str(error), error.retry_after_seconds)
+
+    async def _do(self, job_uid: str, action: Action) -> Failure | None:
+        match action:
+            case TryPod():
+                self._mirror.trial(action.job_uid, await try_pod(self._client, action, self._clock()))
+            case Create(manifest):
+                return await self._create(job_uid, action, manifest)
+            case CreateControl():
+                await self._create_control(action)
+            case DeletePod():
+                await self._delete_pod(action)
+            case DeletePlan(namespace, name):
+                await self._delete_plan(job_uid, namespace, name)
+            case ReleasePod(namespace, name, uid):
+                await self._release(resources.PODS, namespace, name, uid, names.FINALIZER_POD)
+            case HoldJob():
+                await self._hold(action)
+            case ReleaseJob(namespace, name, uid):
+                await self._release(resources.JOBS, namespace, name, uid, names.FINALIZER_JOB)
+            case WriteStatus():
+                await self._write_status(action)
+            case AskStop():
+                await self._ask_stop(action)
+            case Announce():
+                self._recorder.announce(action)
+        return None
+
+    async def _create(self, job_uid: str, action: Create, manifest: Manifest) -> Failure | None:
+        """An object of the same job that is there already was made by us, before a restart or beside us."""
+        resource = resource_of(manifest)
+        try:
+            made = await self._client.create(resource, manifest)
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+            metadata = manifest["metadata"]
+            made = await self._client.get(resource, metadata["namespace"], metadata["name"])
+            if not _owned(made, job_uid):
+                what = f"{manifest['kind']} {metadata['name']}"
+                message = f"{what} exists and is not this job's; delete it, or give the job another name"
+                return Failure(action, Why.FOREIGN, message)
+        self._mirror.observe(made)
+        return None
+
+    async def _create_control(self, action: CreateControl) -> None:
+        """Secrets cannot be read back, on purpose: one of that name is taken for ours. If it is not, launchers refuse us."""
+        key = base64.b64encode(self._launchers.job_key(action.job_uid)).decode()
+        try:
+            await self._client.create(resources.SECRETS, {**action.manifest, "data": {names.CONTROL_KEY: key}})
+        except ApiError as error:
+            if not error.already_exists:
+                raise
+
+    async def _delete_pod(self, action: DeletePod) -> None:
+        """A pod that is gone, or another under its name, is what was wanted."""
+        try:
+            answer = await self._client.delete(
+                resources.PODS, action.namespace, action.name, uid=action.uid, grace_seconds=action.grace_seconds
+            )
+        except ApiError as error:
+            if error.not_found or error.conflict:
+                return
+            raise
+        if answer.get("kind") == "Pod" and answer["metadata"].get("deletionTimestamp"):
+            self._mirror.observe(answer)
+
+    async def _delete_plan(self, job_uid: str, namespace: str, name: str) -> None:
+        """Only if it is this job's: a user may have a ConfigMap of that name."""
+        try:
+            found = await self._client.get(resources.CONFIG_MAPS, namespace, name)
+            if _owned(found, job_uid):
+                await self._client.delete(resources.CONFIG_MAPS, namespace, name, uid=found["metadata"]["uid"])
+        except ApiError as error:
+            if not (error.not_found or error.conflict):
+                raise
+
+    async def _hold(self, action: HoldJob) -> None:
+        found = await self._client.get(resources.JOBS, action.namespace, action.name)
+        metadata = found["metadata"]
+        if metadata["uid"] != action.uid or metadata["resourceVersion"] != action.resource_version:
+            raise ApiError(f"hold {action.namespace}/{action.name}", 409, "Conflict", "the job changed")
+        finalizers = metadata.get("finalizers") or []
+        if names.FINALIZER_JOB not in finalizers:
+            await self._patch_finalizers(resources.JOBS, found, [*finalizers, names.FINALIZER_JOB])
+
+    async def _release(self, resource: Resource, namespace: str, name: str, uid: str, finalizer: str) -> None:
+        """Take a finalizer off. An object that is gone, or another under its name, needs no release."""
+        try:
+            found = await self._client.get(resource, namespace, name)
+            finalizers = found["metadata"].get("finalizers") or []
+            if found["metadata"]["uid"] == uid and finalizer in finalizers:
+                await self._patch_finalizers(resource, found, [kept for kept in finalizers if kept != finalizer])
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    async def _patch_finalizers(self, resource: Resource, found: Object, finalizers: Sequence[str]) -> None:
+        """Replace the finalizers if nobody else changed them meanwhile; what else changed does not matter."""
+        metadata = found["metadata"]
+        before = metadata.get("finalizers")
+        tests: list[Object] = [{"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}]
+        if before:
+            tests.append({"op": "test", "path": "/metadata/finalizers", "value": before})
+        else:
+            tests.append({"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]})
+        change = {"op": "add", "path": "/metadata/finalizers", "value": list(finalizers)}
+        where = metadata.get("namespace"), metadata["name"]
+        try:
+            self._mirror.observe(await self._client.patch(resource, *where, [*tests, change]))
+        except ApiError as error:
+            if error.code == 422:  # a test failed
+                raise ApiError(error.request, 409, "Conflict", "the finalizers changed meanwhile") from error
+            raise
+
+    async def _write_status(self, action: WriteStatus) -> None:
+        manifest = {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND_JOB,
+            "metadata": {
+                "namespace": action.namespace,
+                "name": action.name,
+                "uid": action.uid,
+                "resourceVersion": action.resource_version,
+            },
+            "status": action.status.to_manifest(),
+        }
+        self._mirror.observe(await self._client.replace(resources.JOBS, manifest, subresource="status"))
+
+    async def _ask_stop(self, action: AskStop) -> None:
+        """A launcher that does not answer is no reason not to ask its neighbour; the cycle sees it in the answer."""
+        pod = self._mirror.members.get(action.pod_uid)
+        if pod is None:
+            return
+        said = await self._launchers.stop(pod, action.stop)
+        now = self._clock()
+        known = self._mirror.answers.get(action.pod_uid) or Answer(asked=now)
+        if isinstance(said, Unanswered):
+            log.warning("%s/%s was asked to stop: %s", pod.namespace, pod.name, said.error)
+            self._mirror.answer(action.pod_uid, replace(known, stop_sent=now, error=said.error))
+        else:
+            self._mirror.answer(action.pod_uid, replace(known, stop_sent=now, status=said, time=now, error=""))
+
+    def _tell(self, job_uid: str, failure: Failure) -> None:
+        """Log it; and tell the user what he alone can change."""
+        job = self._mirror.jobs.get(job_uid)
+        quiet = failure.why in (Why.CONFLICT, Why.NOT_LEADING)
+        level = logging.DEBUG if quiet else logging.WARNING
+        log.log(
+            level,
+            "%s: %s: %s: %s",
+            job.key if job else job_uid,
+            type(failure.action).__name__,
+            failure.why,
+            failure.message,
+        )
+        if job is not None and failure.why in (Why.FOREIGN, Why.REFUSED):
+            self._recorder.announce(
+                Announce(job.namespace, job.name, job.uid, "Warning", Reason.API_REFUSES, failure.message)
+            )
+
+
+def _batches(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
+    """Runs of neighbours that do not depend on each other."""
+    for _, run in groupby(enumerate(actions), key=lambda item: _lane(*item)):
+        yield tuple(action for _, action in run)
+
+
+def _lane(position: int, action: Action) -> Hashable:
+    """Neighbours with the same lane are independent; the position, where an action is independent of nothing."""
+    match action:
+        case Create(manifest):
+            return manifest["kind"] if manifest["kind"] == "Pod" else position
+        case DeletePod() | DeletePlan() | ReleasePod() | AskStop() | Announce():
+            return type(action).__name__
+        case _:
+            return position
+
+
+def _owned(found: Mapping[str, Any], job_uid: str) -> bool:
+    return any(owner.get("uid") == job_uid for owner in found["metadata"].get("ownerReferences") or ())
+
+
+def _why(error: ApiError) -> Why:
+    if error.namespace_leaving:
+        return Why.LEAVING
+    if error.temporary:
+        return Why.UNAVAILABLE
+    if error.conflict or error.not_found:
+        return Why.CONFLICT
+    return Why.REFUSED
