@@ -59,12 +59,14 @@ class Pretend:
     """A cluster of nodes with GPUs in a tree of spines and leaves, all pods of which are Trainyard's or `foreign`'s.
 
     save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
+    trains: whether a whole gang makes a step each second.
     steps: how many steps a job needs, by name (default: for ever).
     """
 
     now: float = START
     save_seconds: float = 3.0
     reachable: bool = True
+    trains: bool = True
     steps: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class Pretend:
     verdict: Callable[[act.TryPod], Trial] | None = None
     interrupt: Callable[[act.Action], bool] | None = None
     history: dict[str, list[int]] = field(default_factory=dict)
+    commits: dict[str, list[Commit]] = field(default_factory=dict)
     _version: int = 0
 
     # What a test says -------------------------------------------------------------------------------------------------
@@ -191,9 +194,13 @@ class Pretend:
         return self.job(name).status
 
     def nodes_of(self, name: str) -> list[str]:
-        """Where the live members of a job are bound, in rank order."""
+        """Where the members of a job are bound that live and may stay, in rank order."""
         uid = self.job(name).uid
-        mine = [p for p in self.pods.values() if p.membership and p.membership.job_uid == uid and p.live]
+        mine = [
+            p
+            for p in self.pods.values()
+            if p.membership and p.membership.job_uid == uid and p.live and p.deleted is None
+        ]
         return [pod.node for pod in sorted(mine, key=lambda pod: pod.membership.rank if pod.membership else 0)]
 
     def world(self) -> World:
@@ -398,7 +405,7 @@ class Pretend:
         assert pod.membership is not None
         if isinstance(pod.trainer, Waiting) and pod.deleted is None:
             plan = self.plans[(pod.namespace, f"{self._job_name(pod)}-plan-{pod.membership.attempt}")]
-            resumed = plan.lineage.resume
+            resumed = self._newest(plan)
             step = resumed.step if resumed is not None else 0
             self.pods[pod.uid] = replace(pod, phase="Running", ip="10.0.0.1", trainer=Running(self.now))
             self.launchers[pod.uid] = Launcher(plan, self.now, step=step, resumed=resumed)
@@ -411,6 +418,17 @@ class Pretend:
                 launcher.notice = launcher.notice or self.now
             if self.now >= pod.deleted:
                 self._end(pod, 137, "Killed")
+
+    def _newest(self, plan: Plan) -> Mark | None:
+        """The commit that a trainer would load: the newest of the lineage."""
+        if plan.lineage.resume is not None:
+            return plan.lineage.resume
+        limits = {mark.attempt: mark.step for mark in plan.lineage.history}
+        counted = [
+            c for c in self.commits.get(plan.uid, ()) if c.attempt in limits and limits[c.attempt] in (-1, c.step)
+        ]
+        newest = max(counted, key=lambda c: (c.attempt, c.step), default=None)
+        return Mark(newest.attempt, newest.step) if newest is not None else None
 
     def _job_name(self, pod: Pod) -> str:
         assert pod.membership is not None
@@ -433,6 +451,10 @@ class Pretend:
             if launcher.fails is not None and not launcher.frozen:
                 self._end(pod, 1, "Error", launcher.fails)
         if not whole or any(launcher.fails for launcher in crew):
+            for pod, launcher in zip(pods, crew, strict=True):
+                # Nothing can be saved without the others: a launcher that is asked to leave does so, and says so.
+                if launcher.notice is not None and self.now - launcher.notice >= 2 and not launcher.frozen:
+                    self._end(pod, 1, "Error")
             return
         notices = [launcher.notice for launcher in crew if launcher.notice is not None]
         last = self.steps.get(plan.job)
@@ -442,7 +464,7 @@ class Pretend:
                 for pod in pods:
                     self._end(pod, 75, "Error")
             return
-        if notices:
+        if notices or not self.trains:
             return
         for launcher in crew:
             launcher.step += 1
@@ -458,6 +480,7 @@ class Pretend:
         step = crew[0].step
         for launcher in crew:
             launcher.commit = Commit(attempt, step, f"/checkpoints/step-{step}", time=self.now)
+        self.commits.setdefault(crew[0].plan.uid, []).append(Commit(attempt, step, f"/checkpoints/step-{step}"))
 
     def _end(self, pod: Pod, code: int, reason: str, fault: Fault | None = None) -> None:
         launcher = self.launchers.get(pod.uid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
-from trainyard.api.training_job import LineageMark, ResumePoint, TrainingJobStatus
+from trainyard.api.training_job import LineageMark, Pending, ResumePoint, TrainingJobStatus
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.verdict import Outcome, Verdict
@@ -126,6 +126,7 @@ def _next(job: Job, status: TrainingJobStatus, verdict: Verdict, now: float) -> 
             f"{budget.failures}; the last one: {verdict.message}"
         )
         return fail(job, status, Reason.FAILURE_BUDGET_SPENT, message, now)
-    status = status.but(phase=Phase.PENDING)
+    waits = Pending(reason=verdict.reason, message=f"to be placed again: {verdict.message}", since=now)
+    status = status.but(phase=Phase.PENDING, pending=waits)
     status = put(status, ConditionType.RUNNING, False, verdict.reason, verdict.message, now, generation)
     return put(status, ConditionType.PLACED, False, verdict.reason, "its nodes were given back", now, generation)
