@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from support.pretend import Pretend
-
 from trainyard.api.conditions import Reason
 from trainyard.api.errors import FieldError
 from trainyard.contract.status import Fault
@@ -316,6 +316,6 @@ def test_attempts_without_a_new_step_back_off(cluster: Pretend) -> None:
         for pod in [pod for pod in cluster.pods.values() if pod.phase == "Running"]:
             cluster._end(pod, 1, "Error")
         cluster.operate()
-    gaps = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    gaps = [after - before for before, after in pairwise(starts)]
     assert gaps == sorted(gaps)
     assert gaps[-1] >= 15

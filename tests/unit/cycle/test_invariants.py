@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.pretend import Pretend
-
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
 from trainyard.lifecycle.gang import is_open
@@ -69,7 +68,7 @@ def random_fault(cluster: Pretend, chance: random.Random) -> None:
         case 3 if len(ready) > 6:
             cluster.lose_node(chance.choice(ready))
         case 4 if live:
-            job = chance.choice([j for j in cluster.jobs.values()])
+            job = chance.choice(list(cluster.jobs.values()))
             cluster.edit(job.name, suspend=chance.random() < 0.3)
         case _:
             pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from support.pretend import Pretend
-
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Reservation
 

@@ -13,7 +13,7 @@ from trainyard.planner import rank as ranks
 from trainyard.planner.place import Placement
 from trainyard.render.objects import control, plan_map, service
 from trainyard.render.plan import plan_for
-from trainyard.render.pod import pod, trial_pod
+from trainyard.render.pod import pods, trial_pod
 from trainyard.topology.fabrics import choose
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Manifest, World
@@ -31,7 +31,7 @@ def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -
         act.Create(plan_map(job, plan)),
     ]
     missing = (rank for rank in range(len(plan.members)) if rank not in present)
-    return made + [act.Create(pod(job, plan, rank, settings)) for rank in missing]
+    return made + [act.Create(manifest) for manifest in pods(job, plan, missing, settings)]
 
 
 def summary(tree: Tree, job: Job) -> PlanSummary:

@@ -333,7 +333,7 @@ def _progress(status: TrainingJobStatus, gang: Gang, now: float) -> TrainingJobS
     old = status.progress
     if old is not None and new.but(time=old.time) == old:
         return status
-    return status.but(progress=Progress.model_validate(new.model_dump()))
+    return status.but(progress=new)
 
 
 def _conditions(
