@@ -10,7 +10,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 # Before the project is installed, its own modules are read from the tree.
 FROM_TREE := PYTHONPATH=lab/src
-export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help
 help:  ## Say what can be made
