@@ -6,16 +6,15 @@ import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 
+	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
-	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
-	_ "github.com/coredns/coredns/plugin/ready"
 )
 
 // The order in which a query passes the plugins, from the outside in.
 func init() {
-	dnsserver.Directives = []string{"health", "ready", "errors", "cache", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "errors", "cache", "kubernetes"}
 }
 
 func main() {

@@ -4,6 +4,7 @@ It answers for Services and for the host names of pods behind headless ones, als
 Service says `publishNotReadyAddresses`. A name outside the cluster gets a refusal at once: nodes reach nothing else.
 """
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,13 +15,15 @@ from trainyard_lab.layout import Lab
 
 NAME = "coredns"
 IDENTITY = pki.Identity("system:coredns")
+PORT = 53
 CACHE_SECONDS = 5
+READY_SECONDS = 30
 
 
 def settings(lab: Lab, kubeconfig: Path) -> str:
     """The Corefile. `cache`: short, so that the address of a pod that was made again is soon the new one."""
     return f"""\
-{lab.cluster_domain}:53 in-addr.arpa:53 {{
+{lab.cluster_domain}:{PORT} in-addr.arpa:{PORT} {{
     bind {lab.host_address}
     errors
     cache {CACHE_SECONDS}
@@ -41,7 +44,17 @@ def start(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path]) -> None:
     folder = lab.run / NAME
     kubeconfig = plane.write_kubeconfig(folder / "kubeconfig", IDENTITY)
     (folder / "Corefile").write_text(settings(lab, kubeconfig))
-    processes.start(lab.run, NAME, [programs[NAME], "-conf", folder / "Corefile"])
+    server = processes.start(lab.run, NAME, [programs[NAME], "-conf", folder / "Corefile"])
+    processes.wait_until(lambda: _listens(lab), "the cluster's DNS", deadline_seconds=READY_SECONDS, needs=[server])
+
+
+def _listens(lab: Lab) -> bool:
+    # CoreDNS opens its sockets when it has read the Services, or given up waiting for them.
+    try:
+        socket.create_connection((lab.host_address, PORT), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _grant(api: Api) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from trainyard_lab import mounts, shell
 from trainyard_lab.build import lock
-from trainyard_lab.node import SANDBOX_IMAGE, Folders, ctr
+from trainyard_lab.node import SANDBOX_IMAGE
 from trainyard_lab.progress import step
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -79,32 +79,6 @@ def archives(cache: Path) -> tuple[Archive, ...]:
     pause = _made(folder, SANDBOX_IMAGE, root.stem, lambda path: _build_pause(cache, root, path))
     base = _made(folder, BASE_IMAGE, root.stem, lambda path: _build_base(cache, root, path))
     return (pause, *(_project_archive(cache, folder, base, built) for built in BUILT))
-
-
-def import_missing(place: Folders, wanted: Iterable[Archive]) -> tuple[Archive, ...]:
-    """Import into a node what it does not have in this very version; returns what was imported.
-
-    The version is a label on the image record: a tag alone would not tell a rebuilt image from its predecessor.
-    """
-    there = imported(place)
-    missing = tuple(archive for archive in wanted if there.get(archive.image) != archive.path.stem)
-    for archive in missing:
-        ctr(place, "images", "import", str(archive.path))
-        ctr(place, "images", "label", archive.image, f"{VERSION_LABEL}={archive.path.stem}")
-    return missing
-
-
-VERSION_LABEL = "trainyard.dev/archive"
-
-
-def imported(place: Folders) -> dict[str, str]:
-    """Image -> the archive it came from."""
-    found = {}
-    for line in ctr(place, "images", "list").splitlines()[1:]:
-        version = re.search(rf"{re.escape(VERSION_LABEL)}=([^,\s]+)", line)
-        if version:
-            found[line.split()[0]] = version[1]
-    return found
 
 
 def torch_folder(cache: Path) -> Path:
@@ -171,7 +145,7 @@ def mirror(apt: Path = APT_SOURCES) -> str:
             if (deb := re.match(r"deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)", line)) and deb[2] == SUITE:
                 return deb[1]
         for stanza in re.split(r"\n\s*\n", text):
-            fields = dict(re.findall(r"^(\w[\w-]*):\s*(.+)$", stanza, re.MULTILINE))
+            fields: dict[str, str] = dict(re.findall(r"^(\w[\w-]*):\s*(.+)$", stanza, re.MULTILINE))
             if SUITE in fields.get("Suites", "").split():
                 return fields["URIs"].split()[0]
     return "http://deb.debian.org/debian"

@@ -9,7 +9,8 @@ from pathlib import Path
 from trainyard_lab.build import cache_folder
 from trainyard_lab.fabric import Topology
 
-DEFAULT_RUN = Path("/run/trainyard")
+# Not below /run, which is memory on most machines: images and what containers write lie here.
+DEFAULT_RUN = Path("/var/lib/trainyard")
 
 
 @dataclass(frozen=True, slots=True)

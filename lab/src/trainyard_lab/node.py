@@ -207,7 +207,7 @@ def start_containerd(lab: Lab, node: Node) -> None:
     place = folders(lab, node)
     process = _started(lab, node, "containerd", ["containerd", "--config", place.settings / "containerd.toml"])
     processes.wait_until(
-        lambda: _answers(place), f"containerd of {node.name}", deadline_seconds=60, needs=[process]
+        lambda: answers(place), f"containerd of {node.name}", deadline_seconds=60, needs=[process]
     )  # fmt: skip
 
 
@@ -219,6 +219,7 @@ def start_kubelet(lab: Lab, node: Node, programs: Mapping[str, Path]) -> None:
         f"--config={settings}/kubelet.yaml",
         f"--kubeconfig={settings}/kubelet.kubeconfig",
         f"--root-dir={folders(lab, node).kubelet}",
+        f"--cert-dir={folders(lab, node).kubelet}/pki",
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
     ]
@@ -239,7 +240,8 @@ def _started(lab: Lab, node: Node, program: str, command: list[str | Path]) -> p
     return running or processes.start(lab.run, name, [*inside, *command])
 
 
-def _answers(place: Folders) -> bool:
+def answers(place: Folders) -> bool:
+    """Whether the node's containerd answers."""
     try:
         ctr(place, "version")
     except shell.CommandFailed:

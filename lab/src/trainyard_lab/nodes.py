@@ -10,17 +10,18 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from trainyard_lab import cluster, dns, images, keeper, mounts, node, processes
+from trainyard_lab import cluster, dns, keeper, mounts, node, processes, store
 from trainyard_lab.api import Api, Object
 from trainyard_lab.controlplane import START_ORDER, ControlPlane
 from trainyard_lab.fabric import Node
+from trainyard_lab.images import Archive
 from trainyard_lab.layout import Lab
 from trainyard_lab.progress import say, step
 
@@ -46,17 +47,17 @@ class NodeStatus:
     images: tuple[str, ...]
 
 
-def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path]) -> None:
+def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path], archives: Sequence[Archive]) -> None:
     """DNS, nodes, images, storage, labels: all there and Ready when this returns.
 
     plane: a running control plane that is advertised at `lab.host_address`, so the fabric is there already.
-    programs: kubelet, kube-proxy and coredns.
+    programs: kubelet, kube-proxy and coredns. archives: the images that every node shall have.
     """
     everyone = lab.topology.nodes
-    archives = images.archives(lab.cache)
+    image_store = store.prepared(lab.cache, archives)
     dns.start(lab, plane, programs)
     with step(f"{len(everyone)} nodes"):
-        _for_each(everyone, lambda one: _start_containerd(lab, one, plane), at_once=STARTS_AT_ONCE)
+        _for_each(everyone, lambda one: _start_containerd(lab, one, plane, image_store), at_once=STARTS_AT_ONCE)
         _for_each(everyone, lambda one: _import(lab, one, archives), at_once=IMPORTS_AT_ONCE)
         _for_each(everyone, lambda one: node.start_kubelet(lab, one, programs), at_once=STARTS_AT_ONCE)
         _wait_until_ready(lab, Api(plane))
@@ -65,13 +66,14 @@ def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path]) -> None:
     _wait_for_resources(lab, Api(plane))
 
 
-def _start_containerd(lab: Lab, one: Node, plane: ControlPlane) -> None:
+def _start_containerd(lab: Lab, one: Node, plane: ControlPlane, image_store: Path) -> None:
+    store.begin(image_store, node.folders(lab, one))
     node.write_settings(lab, one, plane)
     node.start_containerd(lab, one)
 
 
-def _import(lab: Lab, one: Node, archives: Iterable[images.Archive]) -> None:
-    for archive in images.import_missing(node.folders(lab, one), archives):
+def _import(lab: Lab, one: Node, archives: Iterable[Archive]) -> None:
+    for archive in store.import_missing(node.folders(lab, one), archives):
         say(f"{one.name}: has {archive.image} now")
 
 
@@ -214,7 +216,7 @@ def status(lab: Lab, plane: ControlPlane | None) -> tuple[NodeStatus, ...]:
                 address=one.address,
                 programs=tuple(programs),
                 ready=is_ready(api.find(f"{cluster.NODES}/{one.name}")) if api else None,
-                images=tuple(images.imported(place)) if "containerd" in programs else (),
+                images=tuple(store.imported(place)) if "containerd" in programs else (),
             )
         )
     return tuple(found)
