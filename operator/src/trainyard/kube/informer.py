@@ -114,7 +114,7 @@ class Informer(Generic[S, R]):
 
     def observe(self, raw: Mapping[str, Any]) -> None:
         """Read our own write: the object as the API server answered it, before the watch tells of it."""
-        seen = self._seen(self._of.shape.one.validate_python(raw))
+        seen = self._seen_raw(raw)
         if isinstance(seen, Seen):
             with self._noting():
                 self._store.observe(seen)

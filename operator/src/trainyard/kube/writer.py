@@ -14,12 +14,10 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import groupby
 from typing import Any, Final
 
 from trainyard.api import names
-from trainyard.api.conditions import Reason
 from trainyard.cycle.actions import (
     Action,
     Announce,
@@ -51,35 +49,16 @@ CONCURRENCY: Final = 48
 """Requests of all turns together: a gang's pods are made side by side, and a burst of gangs does not starve the watches."""
 
 
-class Why(StrEnum):
-    """Why an action was not carried out."""
-
-    CONFLICT = "conflict"
-    """The object is not as the cycle saw it; the next cycle sees it as it is. Nothing to tell anybody."""
-    FOREIGN = "foreign"
-    """The name is taken by an object that is not this job's."""
-    REFUSED = "refused"
-    """The API server does not want it; again, later, since quotas and policies change."""
-    LEAVING = "leaving"
-    """The namespace is being deleted."""
-    UNAVAILABLE = "unavailable"
-    """The API server is busy, in trouble or out of reach."""
-    NOT_LEADING = "not-leading"
-    """Another process leads, or may."""
-
-
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The action that ended a turn. retry_after_seconds: what the API server asked for, None where it did not."""
+    """The action that ended a turn. error.conflict: the object is not as the cycle saw it; the next cycle sees it as it is."""
 
     action: Action
-    why: Why
-    message: str
-    retry_after_seconds: float | None = None
+    error: ApiError
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class Performed:
     """What became of a turn. done: the actions that were carried out; failure: None where all were."""
 
     job_uid: str
@@ -108,7 +87,7 @@ class Writer:
         self._clock = clock
         self._turns = asyncio.Semaphore(CONCURRENCY)
 
-    async def perform(self, turn: Turn) -> Result:
+    async def perform(self, turn: Turn) -> Performed:
         """Carry out a job's actions until one fails. Never raises ApiError. Neighbours of one kind are done side by side."""
         done: list[Action] = []
         for batch in _batches(turn.actions):
@@ -116,26 +95,28 @@ class Writer:
             done += [action for action, failure in zip(batch, failures, strict=True) if failure is None]
             failed = next((failure for failure in failures if failure is not None), None)
             if failed is not None:
-                self._tell(turn.job_uid, failed)
-                return Result(turn.job_uid, tuple(done), failed)
-        return Result(turn.job_uid, tuple(done))
+                return Performed(turn.job_uid, tuple(done), failed)
+        return Performed(turn.job_uid, tuple(done))
 
     async def _attempt(self, job_uid: str, action: Action) -> Failure | None:
         # Launchers have their own limit: slow ones must not keep the API server waiting.
         async with nullcontext() if isinstance(action, AskStop) else self._turns:
-            if not self._leading():
-                return Failure(action, Why.NOT_LEADING, "this process does not hold the lease")
             try:
-                return await self._do(job_uid, action)
+                if not self._leading():
+                    raise ApiError(
+                        "write", 0, "NotLeading", "this process does not hold the lease, or may not any more"
+                    )
+                await self._do(job_uid, action)
             except ApiError as error:
-                return Failure(action, _why(error), str(error), error.retry_after_seconds)
+                return Failure(action, _as_conflict(error) if error.not_found else error)
+        return None
 
-    async def _do(self, job_uid: str, action: Action) -> Failure | None:
+    async def _do(self, job_uid: str, action: Action) -> None:
         match action:
             case TryPod():
                 self._mirror.trial(action.job_uid, await try_pod(self._client, action, self._clock()))
             case Create(manifest):
-                return await self._create(job_uid, action, manifest)
+                await self._create(job_uid, manifest)
             case CreateControl():
                 await self._create_control(action)
             case DeletePod():
@@ -154,9 +135,8 @@ class Writer:
                 await self._ask_stop(action)
             case Announce():
                 self._recorder.announce(action)
-        return None
 
-    async def _create(self, job_uid: str, action: Create, manifest: Manifest) -> Failure | None:
+    async def _create(self, job_uid: str, manifest: Manifest) -> None:
         """An object of the same job that is there already was made by us, before a restart or beside us."""
         resource = resource_of(manifest)
         try:
@@ -169,9 +149,8 @@ class Writer:
             if not _owned(made, job_uid):
                 what = f"{manifest['kind']} {metadata['name']}"
                 message = f"{what} exists and is not this job's; delete it, or give the job another name"
-                return Failure(action, Why.FOREIGN, message)
+                raise ApiError(error.request, 409, "AlreadyExists", message) from None
         self._mirror.observe(made)
-        return None
 
     async def _create_control(self, action: CreateControl) -> None:
         """Secrets cannot be read back, on purpose: one of that name is taken for ours. If it is not, launchers refuse us."""
@@ -239,9 +218,9 @@ class Writer:
         try:
             self._mirror.observe(await self._client.patch(resource, *where, [*tests, change]))
         except ApiError as error:
-            if error.code == 422:  # a test failed
-                raise ApiError(error.request, 409, "Conflict", "the finalizers changed meanwhile") from error
-            raise
+            if error.code != 422:
+                raise
+            raise _as_conflict(error) from None  # a test failed
 
     async def _write_status(self, action: WriteStatus) -> None:
         manifest = {
@@ -271,24 +250,6 @@ class Writer:
         else:
             self._mirror.answer(action.pod_uid, replace(known, stop_sent=now, status=said, time=now, error=""))
 
-    def _tell(self, job_uid: str, failure: Failure) -> None:
-        """Log it; and tell the user what he alone can change."""
-        job = self._mirror.jobs.get(job_uid)
-        quiet = failure.why in (Why.CONFLICT, Why.NOT_LEADING)
-        level = logging.DEBUG if quiet else logging.WARNING
-        log.log(
-            level,
-            "%s: %s: %s: %s",
-            job.key if job else job_uid,
-            type(failure.action).__name__,
-            failure.why,
-            failure.message,
-        )
-        if job is not None and failure.why in (Why.FOREIGN, Why.REFUSED):
-            self._recorder.announce(
-                Announce(job.namespace, job.name, job.uid, "Warning", Reason.API_REFUSES, failure.message)
-            )
-
 
 def _batches(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
     """Runs of neighbours that do not depend on each other."""
@@ -311,11 +272,6 @@ def _owned(found: Mapping[str, Any], job_uid: str) -> bool:
     return any(owner.get("uid") == job_uid for owner in found["metadata"].get("ownerReferences") or ())
 
 
-def _why(error: ApiError) -> Why:
-    if error.namespace_leaving:
-        return Why.LEAVING
-    if error.temporary:
-        return Why.UNAVAILABLE
-    if error.conflict or error.not_found:
-        return Why.CONFLICT
-    return Why.REFUSED
+def _as_conflict(error: ApiError) -> ApiError:
+    """What the cycle saw is there no more."""
+    return ApiError(error.request, 409, "Conflict", error.message)
