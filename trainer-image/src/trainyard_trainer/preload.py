@@ -8,8 +8,13 @@ from __future__ import annotations
 import importlib
 import threading
 
-MODULES = ("trainyard_trainer.train", "torch.distributed.checkpoint.default_planner", "torch.distributed.tensor")
-"""The trainer and what it imports only when it first needs it."""
+MODULES = (
+    "trainyard_trainer.train",
+    # Imported by torch when a model is first sharded and when determinism is asked for; half of all that there is to import.
+    "torch._dynamo",
+    "torch._inductor",
+)
+"""The trainer, and what it would import only when it first needs it."""
 
 
 class NotForkable(RuntimeError):
