@@ -75,7 +75,7 @@ def leave_words(words: LastWords, voice: Voice) -> None:
 
 def _run(arguments: Sequence[str], environment: Mapping[str, str], loop: Loop, voice: Voice) -> LastWords:
     settings = _settings(arguments, environment, voice)
-    if not adopt_orphans():
+    if not settings.adopts:
         voice.say("cannot adopt orphans: a process that leaves its worker's process group may outlive it")
     return Supervisor(settings, loop, voice, lambda words: leave_words(words, voice)).run()
 
@@ -113,6 +113,7 @@ def _settings(arguments: Sequence[str], environment: Mapping[str, str], voice: V
         key=_key(environment, voice),
         command=given.command,
         environment=environment,
+        adopts=adopt_orphans(),
     )
 
 

@@ -119,7 +119,7 @@ def phase_of(all_progress: Iterable[Progress], *, stopping: bool) -> WorkerPhase
     """The slowest of them speaks for the pod; once a stop was asked, those that train or wait are stopping."""
     order = list(WorkerPhase)
     phases = [WORKER_PHASES[p.phase] if p.phase else WorkerPhase.STARTING for p in all_progress]
-    slowest = min(phases, key=order.index, default=WorkerPhase.ENDED)
+    slowest = min(phases, key=order.index, default=WorkerPhase.STARTING)
     if stopping and slowest not in (WorkerPhase.SAVING, WorkerPhase.ENDED):
         return WorkerPhase.STOPPING
     return slowest

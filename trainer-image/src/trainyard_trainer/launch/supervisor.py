@@ -35,6 +35,7 @@ from trainyard_trainer.launch.loop import Loop
 from trainyard_trainer.launch.output import Console, Voice, join_all
 from trainyard_trainer.launch.progress import Progress, durable_seconds, heard, newest_commit, phase_of, step_of
 from trainyard_trainer.launch.workers import Worker
+from trainyard_trainer.launch.zygote import TRAINER_MODULE, Zygote, can_become
 from trainyard_trainer.report import Report, StopAcknowledged
 
 TICK_SECONDS: Final = 1.0
@@ -54,13 +55,15 @@ BIND_SECONDS: Final = 5.0
 WARNINGS: Final = 8
 WARNING_CHARACTERS: Final = 500
 
-TRAINER_MODULE: Final = "trainyard_trainer.train"
 DEFAULT_GRACE_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Who this launcher is and what it runs. key: None where requests cannot be verified."""
+    """Who this launcher is and what it runs.
+
+    key: None where requests cannot be verified. adopts: it is the parent of whatever its descendants leave behind.
+    """
 
     plan: Plan
     plan_path: str
@@ -70,6 +73,7 @@ class Settings:
     key: bytes | None
     command: Sequence[str]
     environment: Mapping[str, str]
+    adopts: bool = True
 
     @property
     def grace_seconds(self) -> float:
@@ -98,6 +102,7 @@ class Supervisor:
         self._bind_at = 0.0
         self._folder = workers.private_folder()
         self._workers: list[Worker] = []
+        self._zygote: Zygote | None = None
         self._warnings: list[str] = []
         self._checkpoints_asked = 0
         self._notice: Notice | None = None
@@ -156,30 +161,55 @@ class Supervisor:
     def _running(self) -> bool:
         if self._kill_at is not None and time.monotonic() > self._kill_at + KILL_SECONDS:
             self._give_up()
-        return any(worker.alive for worker in self._workers)
+        return self._zygote is not None or any(worker.alive for worker in self._workers)
 
     # Workers
 
     def _start(self) -> None:
-        plan = self._plan
+        """Start the workers: at once, or when a zygote is ready to become them (for a single one it would gain nothing)."""
+        settings = self._settings
+        if settings.plan.processes_per_node == 1 or not settings.adopts or not can_become(settings.command):
+            self._start_workers(None)
+            return
+        defaults = {"OMP_NUM_THREADS": "1", **settings.environment}
+        try:
+            self._zygote = Zygote(settings.command, defaults, self._console)
+        except OSError as problem:
+            self._cannot_start(settings.command[0], problem)
+            return
+        self._loop.watch(self._zygote.fd, self._zygote_speaks)
+
+    def _zygote_speaks(self) -> None:
+        zygote, self._zygote = self._zygote, None
+        if zygote is None:
+            return
+        self._loop.forget(zygote.fd)
+        ready = zygote.ready()
+        if not ready:
+            self._voice.say("importing the trainer once for all workers failed; each imports it itself")
+        self._start_workers(zygote if ready else None)
+        zygote.close()
+
+    def _start_workers(self, zygote: Zygote | None) -> None:
+        plan, settings = self._plan, self._settings
         for local_rank in range(plan.processes_per_node):
-            rank = self._settings.node_rank * plan.processes_per_node + local_rank
+            rank = settings.node_rank * plan.processes_per_node + local_rank
             environment = worker_environment(
                 plan,
-                self._settings.node_rank,
+                settings.node_rank,
                 local_rank,
-                self._settings.environment,
-                plan_path=self._settings.plan_path,
+                settings.environment,
+                plan_path=settings.plan_path,
                 stop_file=str(self._stop_file),
                 checkpoint_file=str(self._checkpoint_file),
                 report_fd=workers.REPORT_FD,
             )
             prefix = f"[rank {rank}] ".encode() if plan.processes_per_node > 1 else b""
-            command = self._settings.command
+            begin = zygote.fork(environment) if zygote else workers.spawn(settings.command, environment)
             try:
-                worker = workers.start(command, environment, rank, local_rank, prefix, self._console)
+                worker = workers.start(rank, local_rank, prefix, self._console, begin)
             except OSError as problem:
-                self._cannot_start(command[0], problem)
+                self._cannot_start(settings.command[0], problem)
                 return
             self._workers.append(worker)
             self._loop.watch(worker.reports.fd, lambda worker=worker: self._listen_to(worker))  # type: ignore[misc]
@@ -187,7 +217,7 @@ class Supervisor:
     def _cannot_start(self, program: str, problem: OSError) -> None:
         # What the image does not hold will not be there next time either; a lack of memory or pids may pass.
         hopeless = problem.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
-        message = f"command: cannot execute {program}: {problem.strerror}"
+        message = f"command: cannot execute {program}: {problem.strerror or problem}"
         self._error = Fault(LAUNCHER, time.time(), message)
         self._error_exit = Exit.CONFIGURATION if hopeless else Exit.FAILURE
         self._end_all(time.monotonic(), message)
@@ -234,7 +264,7 @@ class Supervisor:
         fault = first_fault(self._ended(), self._notice)
         if fault is not None:
             self._end_all(now, f"rank {fault.rank} failed: {fault.message}")
-        elif self._deadline is not None and now >= self._deadline and running:
+        elif self._deadline is not None and now >= self._deadline and (running or self._zygote):
             self._overdue = True
             self._end_all(now, "the deadline of the stop has passed")
         elif self._notice is None:
@@ -248,6 +278,10 @@ class Supervisor:
         running = [worker for worker in self._workers if worker.alive]
         self._voice.say(f"{why}; ending {len(running)} other worker(s)" if running else why)
         self._kill_at = now + TERM_SECONDS
+        if self._zygote is not None:
+            self._loop.forget(self._zygote.fd)
+            self._zygote.kill()
+            self._zygote = None
         for worker in running:
             worker.signal(signal.SIGTERM)
 

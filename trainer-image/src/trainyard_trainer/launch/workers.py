@@ -10,9 +10,10 @@ import ctypes
 import os
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from trainyard_trainer.launch.ending import Ended
 from trainyard_trainer.launch.output import Console, Stream
@@ -105,34 +106,48 @@ class Worker:
         return Ended(self.rank, self.code, self.ended_time, self.told, self.progress.failed, self.err.tail())
 
 
-def start(
-    command: Sequence[str], environment: Mapping[str, str], rank: int, local_rank: int, prefix: bytes, console: Console
-) -> Worker:
-    """Start one worker. OSError where the command cannot be executed."""
-    out, out_in = os.pipe()
-    err, err_in = os.pipe()
-    reports, reports_in = os.pipe()
+class Ends(NamedTuple):
+    """The writing ends of a worker's pipes, as descriptors."""
+
+    out: int
+    err: int
+    reports: int
+
+
+def start(rank: int, local_rank: int, prefix: bytes, console: Console, begin: Callable[[Ends], int]) -> Worker:
+    """Start one worker: `begin` makes the process and answers its pid. OSError where it cannot."""
+    readers, writers = zip(*(os.pipe() for _ in Ends._fields), strict=True)
+    out, err, reports = readers
     try:
-        pid = os.posix_spawnp(
+        pid = begin(Ends(*writers))
+    except OSError:
+        for fd in readers:
+            os.close(fd)
+        raise
+    finally:
+        for fd in writers:
+            os.close(fd)
+    return Worker(rank, local_rank, pid, Reports(reports), Stream(out, prefix, console), Stream(err, prefix, console))
+
+
+def spawn(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[Ends], int]:
+    """How to start a process of its own group that runs a command. OSError where the command cannot be executed."""
+
+    def begin(ends: Ends) -> int:
+        return os.posix_spawnp(
             command[0],
             list(command),
             environment,
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, out_in, 1),
-                (os.POSIX_SPAWN_DUP2, err_in, 2),
-                (os.POSIX_SPAWN_DUP2, reports_in, REPORT_FD),
+                (os.POSIX_SPAWN_DUP2, ends.out, 1),
+                (os.POSIX_SPAWN_DUP2, ends.err, 2),
+                (os.POSIX_SPAWN_DUP2, ends.reports, REPORT_FD),
             ],
             setpgroup=0,
             setsigdef=UNIGNORED,
         )
-    except OSError:
-        for fd in (out, err, reports):
-            os.close(fd)
-        raise
-    finally:
-        for fd in (out_in, err_in, reports_in):
-            os.close(fd)
-    return Worker(rank, local_rank, pid, Reports(reports), Stream(out, prefix, console), Stream(err, prefix, console))
+
+    return begin
 
 
 def reap() -> dict[int, int]:
