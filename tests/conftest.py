@@ -9,6 +9,7 @@ import pytest
 from support import crds
 from support.api import Api, ApiError, wait_until
 from support.nodes import Nodes
+from support.operator import Operators, installed
 from trainyard_lab import build
 from trainyard_lab import kubectl as kubectl_program
 from trainyard_lab.controlplane import ControlPlane, Settings
@@ -64,6 +65,15 @@ async def nodes(api: Api, namespace: str) -> AsyncIterator[Nodes]:
     await _empty(api, "TrainingJob", namespace)
     await _empty(api, "Pod", namespace)
     await own.remove(*own.names)
+
+
+@pytest.fixture
+async def operators(
+    api: Api, control_plane: ControlPlane, namespace: str, nodes: Nodes, tmp_path: Path
+) -> AsyncIterator[Operators]:
+    """Starts operators with the chart's rights; they end before the test's nodes and pods do."""
+    async with installed(api, control_plane, namespace, tmp_path) as own:
+        yield own
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import helm_python
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +17,8 @@ Object = dict[str, Any]
 
 def render(values: Object | None = None, *, name: str = RELEASE, namespace: str = NAMESPACE) -> list[Object]:
     """All objects, hooks included, in the order of their files. Values that the schema refuses raise HelmValuesError."""
+    import helm_python  # here, since it loads a large library that most tests do without
+
     with helm_python.Chart.load(CHART) as chart:
         chart.validate_schema(values)
         files = chart.render(values, name=name, namespace=namespace)

@@ -9,8 +9,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from trainyard.kube.launchers import read_operator_key
+
 PREFIX: Final = "TRAINYARD_"
-MIN_KEY_BYTES: Final = 32
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -57,14 +58,11 @@ class Settings(BaseModel):
     def key(self) -> bytes:
         """The operator's key; SettingsError where the file is missing or its content too short to be one."""
         try:
-            key = self.key_file.read_bytes().strip()
+            return read_operator_key(self.key_file)
         except OSError as error:
             raise SettingsError(f"{PREFIX}KEY_FILE: {self.key_file} cannot be read: {error.strerror}") from None
-        if len(key) < MIN_KEY_BYTES:
-            raise SettingsError(
-                f"{PREFIX}KEY_FILE: {self.key_file} has {len(key)} bytes; a key needs at least {MIN_KEY_BYTES} random ones"
-            )
-        return key
+        except ValueError as error:
+            raise SettingsError(f"{PREFIX}KEY_FILE: {error}") from None
 
 
 def read(environment: Mapping[str, str], flags: Mapping[str, object] | None = None) -> Settings:

@@ -1,0 +1,84 @@
+"""kubectl trainyard: what kubectl itself cannot say about a job.
+
+It only reads, with the rights of whoever calls it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import yaml
+from kubernetes.aio.config import ConfigException
+
+from trainyard import __version__
+from trainyard.api import names
+from trainyard.cli.page import status_page
+from trainyard.kube import decode, resources
+from trainyard.kube.client import KubeClient
+from trainyard.kube.errors import ApiError
+from trainyard.kube.shapes import CustomShape, PodShape, Shape
+from trainyard.world.records import Job, Pod
+
+_JOB: Final = Shape(CustomShape)
+_POD: Final = Shape(PodShape)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        print(asyncio.run(_status(options)), end="")
+    except (ApiError, ConfigException) as error:
+        print(f"kubectl trainyard: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kubectl trainyard", description="What kubectl itself cannot say about a TrainingJob."
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    status = commands.add_parser("status", help="a job on one page: why it waits, how far it is, who runs where")
+    status.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    status.add_argument("-n", "--namespace", help="its namespace; otherwise that of the kubeconfig's current context")
+    status.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
+    return parser
+
+
+async def _status(options: argparse.Namespace) -> str:
+    namespace = options.namespace or _namespace(options.kubeconfig)
+    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        job, members = await _read(client, namespace, options.job)
+    return status_page(job, members, time.time())
+
+
+async def _read(client: KubeClient, namespace: str, name: str) -> tuple[Job, Sequence[Pod]]:
+    raw = await client.get(resources.JOBS, namespace, name)
+    job = decode.job(_JOB.one.validate_python(raw))
+    page = await client.list_page(resources.PODS, namespace=namespace, labels=f"{names.LABEL_JOB_UID}={job.uid}")
+    pods = (decode.pod(_POD.one.validate_python(item)) for item in json.loads(page)["items"])
+    return job, [pod for pod in pods if pod is not None]
+
+
+def _namespace(kubeconfig: Path | None) -> str:
+    """The namespace of the current context, as kubectl finds it: the first file that names a current context counts."""
+    usual = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    files = [kubeconfig] if kubeconfig else [Path(path) for path in usual.split(os.pathsep) if path]
+    read = [yaml.safe_load(file.read_text()) or {} for file in files if file.exists()]
+    current = next((config["current-context"] for config in read if config.get("current-context")), "")
+    contexts = [context for config in read for context in config.get("contexts") or () if context["name"] == current]
+    return next((c["context"]["namespace"] for c in contexts if c["context"].get("namespace")), "default")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
