@@ -33,9 +33,7 @@ def python(*arguments: str) -> Command:
 
 
 def pytest(*folders: str) -> Command:
-    return python(
-        "-m", "pytest", "-q", "--durations=5", "--durations-min=1", *(f"tests/{folder}" for folder in folders)
-    )
+    return python("-m", "pytest", "--durations=5", "--durations-min=1", *(f"tests/{folder}" for folder in folders))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def run(part: Part) -> Result:
         if "pytest" in command:
             said.append(last)
         elif code:
-            said.append(f"{' '.join((Path(command[0]).name, *command[1:]))} ended with {code}")
+            said.append(f"{part.name}: {' '.join((Path(command[0]).name, *command[1:]))} ended with {code}")
     return Result(part.name, passed, time.monotonic() - began, "; ".join(said))
 
 
@@ -122,7 +120,7 @@ def report(results: Sequence[Result], preparation_seconds: float | None) -> None
     print(f"{'all':20}{total:8.0f} s\n")
     for result in results:
         if result.summary:
-            print(f"{result.part}: {result.summary}")
+            print(result.summary)
 
 
 def lint_chart() -> int:
