@@ -1,5 +1,6 @@
 """Which nodes a gang gets, and how a refusal counts."""
 
+import time
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -313,3 +314,15 @@ def test_the_same_world_gives_the_same_answer_whatever_the_order_of_events(situa
     shuffle.shuffle(names)
     mixed_free = {name: free[name] for name in names}
     assert place(a_tree(mixed), mixed, mixed_free, wanted) == place(a_tree(cluster), cluster, free, wanted)
+
+
+def test_a_thousand_of_five_thousand_nodes_take_no_time_to_speak_of():
+    cluster = {
+        n: a_node(n, spine=f"s{i // 250}", leaf=str(i // 16)) for i, n in enumerate(f"n{i}" for i in range(5000))
+    }
+    tree, free = a_tree(cluster), free_but(cluster, *list(cluster)[::2])
+    before = time.process_time()
+    found = place(tree, cluster, free, gang(1000))
+    assert time.process_time() - before < 1.0  # about 0.03 s
+    assert isinstance(found, Placement)
+    assert found.spans["spine"] == 8

@@ -1,5 +1,6 @@
 """Whom to ask to leave: as few and as low as any choice would need."""
 
+import time
 from itertools import chain, combinations
 
 import pytest
@@ -177,10 +178,10 @@ def test_as_few_and_as_low_as_any_choice_and_none_in_vain(situation):
 
 
 @settings(max_examples=50)
-@given(situations(), st.integers(0, 2))
-def test_where_the_search_is_cut_short_still_nobody_leaves_in_vain(situation, sets):
+@given(situations(), st.sampled_from(["MAX_EXACT", "MAX_WORK"]), st.integers(0, 3))
+def test_where_the_search_is_cut_short_still_nobody_leaves_in_vain(situation, limit, value):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "MAX_SETS", sets)
+        patch.setattr(module, limit, value)
         check(situation)
 
 
@@ -194,3 +195,21 @@ def test_the_choice_does_not_depend_on_the_order_of_events(situation, shuffle):
     assert preempt(tree, cluster, free, wanted, priority, mixed) == preempt(
         tree, cluster, free, wanted, priority, candidates
     )
+
+
+def test_hundreds_of_jobs_are_searched_at_the_price_of_a_glance():
+    """Sizes are mixed and the right spine is the last, which is where a search over all sets would never come to."""
+    cluster = {
+        n: a_node(n, spine=f"s{i // 250}", leaf=str(i // 16)) for i, n in enumerate(f"n{i}" for i in range(1000))
+    }
+    names, candidates, at = list(cluster), [], 0
+    while at < len(names):
+        size = 1 + (at * 7) % 5
+        candidates.append(holder(f"j{at}", *names[at : at + size], started=float(at % 13)))
+        at += size
+    wanted = gang(40, level="spine", required=True)
+    before = time.process_time()
+    found = preempt(a_tree(cluster), cluster, only_free(cluster), wanted, 10, candidates)
+    assert time.process_time() - before < 2.0  # about 0.1 s
+    assert found is not None
+    assert len(found.victims) <= 10

@@ -7,9 +7,9 @@ yields as a whole, so all of its room counts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from trainyard.planner.place import Placement, place, required_depth
 from trainyard.planner.request import Request
@@ -18,9 +18,12 @@ from trainyard.topology.tree import Path, Tree
 from trainyard.world.records import Node, Resources
 from trainyard.world.resources import fits
 
-MAX_SETS = 5_000
-"""How many sets of victims are tried in search of the smallest; beyond that a set from which none can be left out must do.
-Counted work, not time: the answer does not depend on how busy the machine is."""
+MAX_EXACT = 12
+"""Up to how many victims the fewest are searched for; of more, a set from which none can be left out must do."""
+
+MAX_WORK = 50_000
+"""How many times the search may look at a node, about a tenth of a second; after that the same. Counted work, not time: the
+answer does not depend on how busy the machine is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,34 +45,53 @@ class Preemption:
     placement: Placement
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """What eviction can change: by node that is eligible but has no room, its room and domain; by domain, the nodes with room."""
+@dataclass(slots=True)
+class _Tally:
+    """What a set of victims would free, as it grows and shrinks.
+
+    domains: of the nodes that are eligible and have no room, by node; room: theirs, with what the victims leave.
+    free: by domain, how many nodes have room; with what the victims leave. work: how many times a node was looked at.
+    """
 
     needed: int
     requests: Resources
-    room: Mapping[str, Resources]
     domains: Mapping[str, Path]
-    free: Mapping[Path, int]
+    room: dict[str, dict[str, int]]
+    free: dict[Path, int]
+    work: int = 0
 
-    def helps(self, victims: Sequence[Candidate]) -> bool:
-        """Whether a domain has room for the gang once these have left, which it has not now."""
-        left: dict[str, dict[str, int]] = {}
-        for victim in victims:
-            for node, amounts in victim.usage.items():
-                if node in self.room:
-                    at = left.setdefault(node, dict(self.room[node]))
-                    for name, amount in amounts.items():
-                        at[name] = at.get(name, 0) + amount
-        gained: dict[Path, int] = {}
-        for node, amounts in left.items():
-            if fits(self.requests, amounts):
-                gained[self.domains[node]] = gained.get(self.domains[node], 0) + 1
-        return any(self.free.get(domain, 0) + n >= self.needed for domain, n in gained.items())
+    def add(self, victim: Candidate) -> None:
+        """Let one leave."""
+        self._count(victim, 1)
 
-    def touched(self, victim: Candidate) -> int:
-        """How many nodes that lack room would have more."""
-        return sum(node in self.room for node in victim.usage)
+    def remove(self, victim: Candidate) -> None:
+        """Let one stay after all."""
+        self._count(victim, -1)
+
+    def lacks(self, domain: Path) -> int:
+        """How many more nodes the gang needs in a domain."""
+        return self.needed - self.free.get(domain, 0)
+
+    def suffices(self) -> bool:
+        """Whether any domain has room for the gang."""
+        return any(n >= self.needed for n in self.free.values())
+
+    def touched(self, victim: Candidate, domain: Path | None = None) -> int:
+        """How many nodes without room would have more: the most that one victim can free. In one domain, or in all."""
+        at = (self.domains.get(node) for node in victim.usage)
+        return sum(found is not None and domain in (None, found) for found in at)
+
+    def _count(self, victim: Candidate, sign: int) -> None:
+        for node, amounts in victim.usage.items():
+            left = self.room.get(node)
+            if left is None:
+                continue
+            self.work += 1
+            before = fits(self.requests, left)
+            for name, amount in amounts.items():
+                left[name] = left.get(name, 0) + sign * amount
+            domain = self.domains[node]
+            self.free[domain] = self.free.get(domain, 0) + fits(self.requests, left) - before
 
 
 def preempt(
@@ -87,66 +109,104 @@ def preempt(
     depth = required_depth(tree, request)
     if depth is None:
         return None
-    field = _field(tree, nodes, free, request, depth)
-    if any(n >= request.nodes for n in field.free.values()):
+    tally = _tally(tree, nodes, free, request, depth)
+    if tally.suffices():
         return None
-    lower = [c for c in candidates if c.priority < priority and field.touched(c)]
-    preferred = sorted(lower, key=lambda c: (c.priority, -c.started, len(c.usage), c.key, c.uid))
-    for highest in sorted({c.priority for c in preferred}):
-        allowed = [c for c in preferred if c.priority <= highest]
-        if field.helps(allowed):
-            victims = _smallest(field, allowed)
-            placement = place(tree, nodes, _with_room(free, victims), request)
-            return Preemption(tuple(c.uid for c in victims), placement) if isinstance(placement, Placement) else None
-    return None
+    lower = [c for c in candidates if c.priority < priority and tally.touched(c)]
+    allowed: list[Candidate] = []
+    for candidate in sorted(lower, key=lambda c: (c.priority, -c.started, len(c.usage), c.key, c.uid)):
+        if tally.suffices() and candidate.priority > allowed[-1].priority:
+            break
+        allowed.append(candidate)
+        tally.add(candidate)
+    if not tally.suffices():
+        return None
+    victims = _fewest(tally, allowed)
+    placement = place(tree, nodes, _with_room(free, victims), request)
+    return Preemption(tuple(c.uid for c in victims), placement) if isinstance(placement, Placement) else None
 
 
-def _field(
+def _tally(
     tree: Tree, nodes: Mapping[str, Node], free: Mapping[str, Resources], request: Request, depth: int
-) -> _Field:
+) -> _Tally:
     seen = survey(tree, nodes, free, request)
     now = frozenset(seen.free)
-    count: dict[Path, int] = {}
-    for node in seen.free:
-        domain = tree.domain(node, depth)
-        count[domain] = count.get(domain, 0) + 1
     full = [node for node in seen.eligible if node not in now]
-    return _Field(
+    return _Tally(
         needed=request.nodes,
         requests=request.requests,
-        room={node: free.get(node, {}) for node in full},
         domains={node: tree.domain(node, depth) for node in full},
-        free=count,
+        room={node: dict(free.get(node, {})) for node in full},
+        free=dict(Counter(tree.domain(node, depth) for node in seen.free)),
     )
 
 
-def _smallest(field: _Field, allowed: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The first of the smallest sets that help, in the order of preference; `allowed` together do."""
-    tried = 0
-    gains = sorted((field.touched(c) for c in allowed), reverse=True)
-    most_free = max(field.free.values(), default=0)
-    for size in range(1, len(allowed) + 1):
-        if most_free + sum(gains[:size]) < field.needed:
-            continue  # even the largest would not free enough
-        for some in combinations(allowed, size):
-            if tried == MAX_SETS:
-                return _pruned(field, allowed)
-            tried += 1
-            if field.helps(some):
-                return some
-    return tuple(allowed)
+def _fewest(tally: _Tally, allowed: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The first of the smallest sets that help, in the order of preference. `allowed` together do, and have been added.
 
-
-def _pruned(field: _Field, allowed: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """What is left when every job that is not needed stays, asked in the order in which it should: those of highest priority
-    and the oldest first, but small ones before large, so that few large victims are left rather than many small."""
-    victims = list(allowed)
+    What helps, helps some domain, and for that nobody counts who holds nothing there: so each domain is searched by itself.
+    """
     preference = {c.uid: n for n, c in enumerate(allowed)}
-    for candidate in sorted(allowed, key=lambda c: (-c.priority, field.touched(c), -preference[c.uid])):
-        others = [c for c in victims if c is not candidate]
-        if field.helps(others):
-            victims = others
-    return tuple(victims)
+    holders = {
+        domain: [c for c in allowed if tally.touched(c, domain)] for domain in tally.free if tally.lacks(domain) <= 0
+    }
+    for candidate in allowed:
+        tally.remove(candidate)
+    tally.work = 0
+    found: list[tuple[Candidate, ...]] = []
+    for size in range(1, min(MAX_EXACT, len(allowed)) + 1):
+        for domain, among in holders.items():
+            some = _first(tally, domain, among, size)
+            if some is not None:
+                found.append(some)
+        if tally.work > MAX_WORK:
+            break
+        if found:
+            return min(found, key=lambda some: [preference[c.uid] for c in some])
+    found += [_pruned(tally, among) for among in holders.values()]
+    return min(found, key=lambda some: (len(some), [preference[c.uid] for c in some]))
+
+
+def _first(tally: _Tally, domain: Path, among: Sequence[Candidate], size: int) -> tuple[Candidate, ...] | None:
+    """The first set of so many, in the order given, that makes room in a domain; None where there is none, or the work is
+    spent. A branch is left where even the largest of those that follow would not be enough."""
+    most = [tally.touched(c, domain) for c in among]
+    for n in range(len(most) - 2, -1, -1):
+        most[n] = max(most[n], most[n + 1])
+
+    def search(start: int, size: int) -> tuple[Candidate, ...] | None:
+        lacking = tally.lacks(domain)
+        if lacking <= 0:
+            return ()
+        for n in range(start, len(among) - size + 1):
+            if size == 0 or lacking > size * most[n] or tally.work > MAX_WORK:
+                return None
+            tally.add(among[n])
+            rest = search(n + 1, size - 1)
+            tally.remove(among[n])
+            if rest is not None:
+                return (among[n], *rest)
+        return None
+
+    return search(0, size)
+
+
+def _pruned(tally: _Tally, holders: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Who is left when all stay who can. Asked first: the highest priority; the small, so that few large ones are left rather
+    than many small; the least preferred."""
+    preference = {c.uid: n for n, c in enumerate(holders)}
+    for candidate in holders:
+        tally.add(candidate)
+    leaving = list(holders)
+    for candidate in sorted(holders, key=lambda c: (-c.priority, tally.touched(c), -preference[c.uid])):
+        tally.remove(candidate)
+        if tally.suffices():
+            leaving.remove(candidate)
+        else:
+            tally.add(candidate)
+    for candidate in leaving:
+        tally.remove(candidate)
+    return tuple(leaving)
 
 
 def _with_room(free: Mapping[str, Resources], victims: Sequence[Candidate]) -> dict[str, Resources]:
