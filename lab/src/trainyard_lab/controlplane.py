@@ -8,7 +8,6 @@ second `start` both resumes and repairs.
 
 import dataclasses
 import json
-import os
 import random
 import shutil
 import socket
@@ -72,7 +71,7 @@ class ControlPlane:
 
     run_dir: where everything is kept; made if missing.
     dies_with_parent: the servers are killed by the kernel when this process ends, however it ends.
-    As a context manager it starts, and at the end stops and removes the run directory.
+    As a context manager it starts, and at the end stops and forgets what etcd held; logs stay for whoever looks into a failure.
     """
 
     def __init__(self, run_dir: Path, settings: Settings | None = None, *, dies_with_parent: bool = False) -> None:
@@ -299,7 +298,7 @@ class ControlPlane:
 def _free_ports(count: int) -> list[int]:
     """Ports on which nobody listens, at random, so that two runs at once hardly ever want the same."""
     found: list[int] = []
-    for port in random.Random(os.urandom(8)).sample(PORTS, len(PORTS)):
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
         if len(found) == count:
             return found
         with socket.socket() as probe:
