@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trainyard.planner.request import Request
 from trainyard.topology.tree import Path, Tree
 from trainyard.world.records import Node, Resources
-from trainyard.world.resources import fits
+from trainyard.world.resources import first_lacking, fits
 from trainyard.world.selection import selection
 
 
@@ -57,7 +57,7 @@ def by_domain(tree: Tree, nodes: Iterable[str], depth: int) -> dict[Path, list[s
 
 def _too_small(node: Node, requests: Resources) -> str | None:
     """Which resource a member needs more of than the whole node offers."""
-    lacking = next((name for name, n in requests.items() if n > node.allocatable.get(name, 0)), None)
+    lacking = first_lacking(requests, node.allocatable)
     return (
         None if lacking is None else f"offers less than the {requests[lacking]}{_unit(lacking)} {lacking} of a member"
     )

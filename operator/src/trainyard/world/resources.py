@@ -77,7 +77,15 @@ def pod_requests(pod_spec: Mapping[str, Any]) -> dict[str, int]:
 
 def fits(requests: Resources, room: Resources) -> bool:
     """Whether the room holds the requests; a resource that a node does not have is one it has none of."""
-    return all(amount <= room.get(name, 0) for name, amount in requests.items() if amount > 0)
+    return first_lacking(requests, room) is None
+
+
+def first_lacking(requests: Resources, room: Resources) -> str | None:
+    """A resource that the room holds too little of; None where it holds the requests."""
+    for name, amount in requests.items():  # a plain loop: asked for every node, several times a cycle
+        if amount > 0 and amount > room.get(name, 0):
+            return name
+    return None
 
 
 def _container_requests(container: Mapping[str, Any]) -> dict[str, int]:

@@ -40,14 +40,14 @@ class Selection:
             return "not ready"
         if node.unschedulable:
             return "cordoned"
-        taint = next((taint for taint in node.taints if not self._tolerates(taint)), None)
-        if taint is not None:
-            return f"taint {taint.key} not tolerated"
+        for taint in node.taints:
+            if not self._tolerates(taint):
+                return f"taint {taint.key} not tolerated"
         if self.node_name and self.node_name != node.name:
             return f"not the nodeName {self.node_name}"
-        missed = next((name for name, value in self.labels.items() if node.labels.get(name) != value), None)
-        if missed is not None:
-            return f"not of nodeSelector {missed}={self.labels[missed]}"
+        for name, value in self.labels.items():
+            if node.labels.get(name) != value:
+                return f"not of nodeSelector {name}={value}"
         if self.terms is not None and not any(_term_holds(term, node) for term in self.terms):
             return "not of the required node affinity"
         return None
