@@ -92,3 +92,10 @@ def test_the_built_in_trainer_gets_its_configuration_and_a_script_gets_none():
     assert configured["steps"] == 7
     assert a_plan(a_job()).trainer == {}
     assert a_plan(a_job(container={"command": ["python3", "mine.py"]})).trainer is None
+
+
+def test_ten_thousand_members_fit_into_a_config_map():
+    nodes = [a_node(f"gpu-worker-{n:05d}", spine=f"spine-{n // 512}", leaf=f"leaf-{n // 16}") for n in range(10_000)]
+    tree = a_tree({node.name: node for node in nodes})
+    plan = a_plan(a_job(nodes=10_000), nodes=tuple(tree.paths), tree=tree)
+    assert len(encode(plan).encode()) < 700_000
