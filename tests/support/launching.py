@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -184,8 +184,12 @@ def launched(
     before: str = "",
     environment: Mapping[str, str] | None = None,
     out: int | None = None,
+    under: Sequence[str] = (),
 ) -> Iterator[Launched]:
-    """The launcher over workers that run `script` (after WORKER). before: Python that runs in the launcher first."""
+    """The launcher over workers that run `script` (after WORKER).
+
+    before: Python that runs in the launcher first. under: a command that starts it.
+    """
     plan = plan or a_plan()
     (folder / "plan.json").write_text(encode(plan))
     (folder / "key").write_bytes(KEY)
@@ -207,7 +211,7 @@ def launched(
     arguments = ["--", *command] if arguments is None else arguments
     with (folder / "out").open("wb") as out_file, (folder / "err").open("wb") as err_file:
         process = subprocess.Popen(
-            [sys.executable, "-c", start, *arguments],
+            [*under, sys.executable, "-c", start, *arguments],
             env=given,
             stdin=subprocess.DEVNULL,
             stdout=out_file if out is None else out,

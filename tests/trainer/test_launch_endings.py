@@ -289,6 +289,29 @@ until_stopped(); save_and_leave(1)
         assert launcher.wait() == Exit.YIELDED
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")
+def test_as_pid_1_it_sees_a_stop_reaps_orphans_and_ends_what_is_left(tmp_path):
+    script = """
+import subprocess
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print("left behind, child of", os.getppid())
+        time.sleep(100)
+    os._exit(0)
+os.wait()
+step(1)
+print("parent", os.getppid())
+until_stopped(); save_and_leave(1)
+"""
+    with launched(tmp_path, script, under=["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]) as launcher:
+        launcher.reaches(lambda status: status.step == 1)
+        launcher.says("parent 1")
+        assert launcher.stop()[0] == 202
+        assert launcher.wait() == Exit.YIELDED
+    assert "cannot adopt" not in launcher.err
+
+
 def test_a_command_that_the_image_lacks_is_a_configuration_error(tmp_path):
     with launched(tmp_path, command=["no-such-program"]) as launcher:
         assert launcher.wait() == Exit.CONFIGURATION

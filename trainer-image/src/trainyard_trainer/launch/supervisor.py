@@ -54,6 +54,7 @@ BIND_SECONDS: Final = 5.0
 """Between two tries to listen where the port is taken."""
 WARNINGS: Final = 8
 WARNING_CHARACTERS: Final = 500
+REASON_CHARACTERS: Final = 500
 
 DEFAULT_GRACE_SECONDS: Final = 120.0
 
@@ -289,8 +290,8 @@ class Supervisor:
         """A stop was asked; deadline: by the monotonic clock. Asked again, the first notice and the earliest deadline count."""
         first = self._notice is None
         if self._notice is None:
-            self._notice = Notice(time.time(), reason)
-            self._voice.say(f"asked to stop ({reason}); {deadline - time.monotonic():.0f} s to save and leave")
+            self._notice = Notice(time.time(), reason[:REASON_CHARACTERS])
+            self._voice.say(f"asked to stop ({self._notice.reason}); {deadline - time.monotonic():.0f} s to save and leave")
         if self._deadline is None or deadline < self._deadline:
             self._deadline = deadline
             epoch = time.time() + deadline - time.monotonic()
