@@ -1,33 +1,20 @@
 """The mirror beside a real API server: what it shows is what is there."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from support import kube
 from support.api import wait_until
 from support.nodes import a_node
 from support.pods import a_pod, is_running
-from trainyard.api import names
-from trainyard.kube.client import KubeClient
 from trainyard.kube.mirror import Mirror
 from trainyard.world.records import World
 
 
 @pytest.fixture
-async def client(control_plane) -> AsyncIterator[KubeClient]:
-    async with await KubeClient.from_kubeconfig(control_plane.kubeconfig) as made:
+async def mirror(control_plane) -> AsyncIterator[Mirror]:
+    async with kube.a_client(control_plane.kubeconfig) as client, kube.a_mirror(client) as made:
         yield made
-
-
-@pytest.fixture
-async def mirror(client) -> AsyncIterator[Mirror]:
-    made = Mirror(client)
-    task = asyncio.create_task(made.run())
-    await asyncio.wait_for(made.wait_synced(), 30)
-    yield made
-    assert not task.done(), task
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 async def shown(mirror: Mirror, predicate, what: str) -> World:
@@ -65,31 +52,19 @@ async def test_a_namespace_that_is_going_away_is_leaving(api, mirror):
 
 
 async def test_nothing_changed_is_the_same_world(mirror):
-    world = mirror.freeze()
-    assert mirror.freeze() is world or mirror.freeze() is mirror.freeze()
+    first, second = mirror.freeze(), mirror.freeze()
+    assert first is second
 
 
 async def test_members_stay_known_after_their_end(api, mirror, namespace):
-    job = {"apiVersion": names.API_VERSION, "kind": names.KIND_JOB, "metadata": {"name": "j", "namespace": namespace}}
-    job["spec"] = {
-        "nodes": 1,
-        "template": {"spec": {"containers": [{"name": "trainer", "image": "x", "command": ["train"]}]}},
-    }
-    job = await api.create(job)
+    job = await kube.a_job(api, namespace)
     world = await shown(mirror, lambda w: job["metadata"]["uid"] in w.jobs, "the job")
     assert world.jobs[job["metadata"]["uid"]].spec.nodes == 1
-    member = a_pod("j-0", namespace)
-    member["metadata"]["labels"] = {
-        names.LABEL_JOB_UID: job["metadata"]["uid"],
-        names.LABEL_ATTEMPT: "1",
-        names.LABEL_MEMBER: "0",
-        names.LABEL_RANK: "0",
-    }
-    owner = {"apiVersion": names.API_VERSION, "kind": names.KIND_JOB, "name": "j", "uid": job["metadata"]["uid"]}
-    member["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
-    made = await api.create(member)
+    made = await api.create(kube.as_member(a_pod("train-0", namespace), job))
     mirror.observe(made)
     assert mirror.freeze().pods[made["metadata"]["uid"]].membership.job_uid == job["metadata"]["uid"]
-    await api.patch("Pod", "j-0", namespace, {"status": {"phase": "Failed", "reason": "Evicted"}}, subresource="status")
+    await api.patch(
+        "Pod", "train-0", namespace, {"status": {"phase": "Failed", "reason": "Evicted"}}, subresource="status"
+    )
     world = await shown(mirror, lambda w: not w.pods[made["metadata"]["uid"]].live, "the member's end")
     assert world.pods[made["metadata"]["uid"]].trainer.reason == "Evicted"

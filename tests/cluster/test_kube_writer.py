@@ -1,0 +1,252 @@
+"""The writer beside a real API server: every action may be done twice, by two processes at once, and to what is gone."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from support import kube
+from support.api import Api, Object, wait_until
+from support.pods import a_pod
+from trainyard.api import names
+from trainyard.api.conditions import Phase
+from trainyard.api.training_job import TrainingJobStatus
+from trainyard.contract import requests
+from trainyard.cycle.actions import (
+    Action,
+    Announce,
+    Create,
+    CreateControl,
+    DeletePlan,
+    DeletePod,
+    HoldJob,
+    ReleaseJob,
+    ReleasePod,
+    Turn,
+    WriteStatus,
+)
+from trainyard.kube.client import KubeClient
+from trainyard.kube.events import Recorder
+from trainyard.kube.launchers import LauncherClient
+from trainyard.kube.mirror import Mirror
+from trainyard.kube.writer import Performed, Writer
+
+KEY = b"k" * 32
+
+
+@dataclass(slots=True)
+class Desk:
+    """A writer, and the job that it writes for."""
+
+    api: Api
+    client: KubeClient
+    mirror: Mirror
+    writer: Writer
+    recorder: Recorder
+    namespace: str
+    job: Object
+
+    @property
+    def uid(self) -> str:
+        return self.job["metadata"]["uid"]
+
+    async def perform(self, *actions: Action) -> Performed:
+        return await self.writer.perform(Turn(self.uid, actions))
+
+    async def done(self, *actions: Action) -> None:
+        performed = await self.perform(*actions)
+        assert performed.failure is None, performed.failure.error
+        assert performed.done == actions
+
+    def pod(self, member: int) -> Object:
+        made = a_pod(f"train-{member}", self.namespace, finalizers=(names.FINALIZER_POD,))
+        return kube.as_member(made, self.job, member=member)
+
+    def plan(self, name: str = "train-plan-1") -> Object:
+        meta = {"name": name, "namespace": self.namespace, "ownerReferences": kube.owned_by(self.job)}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {}}
+
+
+@pytest.fixture
+async def desk(control_plane, api, namespace) -> AsyncIterator[Desk]:
+    async with (
+        kube.a_client(control_plane.kubeconfig) as client,
+        kube.a_mirror(client) as mirror,
+        LauncherClient(KEY) as launchers,
+    ):
+        recorder = Recorder(client, "test", pause_seconds=0.01)
+        job = await kube.a_job(api, namespace)
+        mirror.observe(job)
+        yield Desk(api, client, mirror, Writer(client, mirror, launchers, recorder), recorder, namespace, job)
+
+
+async def test_a_gang_is_made_once_however_often_and_by_whomever(desk):
+    turn = [Create(desk.plan()), *(Create(desk.pod(member)) for member in range(8))]
+    both = await asyncio.gather(desk.perform(*turn), desk.perform(*turn))
+    assert [performed.failure for performed in both] == [None, None]
+    pods = await desk.api.list("Pod", desk.namespace)
+    assert sorted(pod["metadata"]["name"] for pod in pods) == [f"train-{member}" for member in range(8)]
+
+
+async def test_the_next_world_holds_what_was_written_before_the_watch_tells_of_it(desk):
+    await desk.done(Create(desk.pod(0)))
+    assert [pod.name for pod in desk.mirror.freeze().pods.values() if pod.membership] == ["train-0"]
+
+
+async def test_an_object_of_somebody_else_under_the_name_ends_the_turn_and_is_left_alone(desk):
+    foreign = {**desk.plan(), "data": {"mine": "yes"}}
+    foreign["metadata"] = {"name": "train-plan-1", "namespace": desk.namespace}
+    await desk.api.create(foreign)
+    performed = await desk.perform(Create(desk.plan()), Create(desk.pod(0)))
+    assert performed.done == ()
+    assert performed.failure is not None
+    assert performed.failure.error.already_exists
+    assert "ConfigMap train-plan-1 exists and is not this job's" in performed.failure.error.message
+    assert await desk.api.list("Pod", desk.namespace) == []
+    await desk.done(DeletePlan(desk.namespace, "train-plan-1"))
+    assert (await desk.api.get("ConfigMap", "train-plan-1", desk.namespace))["data"] == {"mine": "yes"}
+
+
+async def test_a_plan_of_ours_is_deleted_and_one_that_is_gone_is_not_missed(desk):
+    await desk.done(Create(desk.plan()))
+    await desk.done(DeletePlan(desk.namespace, "train-plan-1"))
+    assert await desk.api.find("ConfigMap", "train-plan-1", desk.namespace) is None
+    await desk.done(DeletePlan(desk.namespace, "train-plan-1"))
+
+
+async def test_a_delete_means_one_pod_and_never_its_successor(desk):
+    await desk.done(Create(desk.pod(0)))
+    await desk.done(DeletePod(desk.namespace, "train-0", "another-uid"))
+    kept = await desk.api.get("Pod", "train-0", desk.namespace)
+    assert "deletionTimestamp" not in kept["metadata"]
+    uid = kept["metadata"]["uid"]
+    await desk.done(DeletePod(desk.namespace, "train-0", uid, grace_seconds=0))
+    held = await desk.api.get("Pod", "train-0", desk.namespace)  # by our finalizer
+    assert "deletionTimestamp" in held["metadata"]
+    assert desk.mirror.freeze().pods[uid].deleted is not None
+    await desk.done(ReleasePod(desk.namespace, "train-0", "another-uid"))
+    assert await desk.api.find("Pod", "train-0", desk.namespace) is not None
+    await desk.done(ReleasePod(desk.namespace, "train-0", uid))
+    await desk.api.wait_gone("Pod", "train-0", desk.namespace)
+    await desk.done(ReleasePod(desk.namespace, "train-0", uid), DeletePod(desk.namespace, "train-0", uid))
+
+
+async def test_other_peoples_finalizers_stay(desk):
+    pod = desk.pod(0)
+    pod["metadata"]["finalizers"] = ["other.dev/first", names.FINALIZER_POD, "other.dev/last"]
+    made = await desk.api.create(pod)
+    await desk.done(ReleasePod(desk.namespace, "train-0", made["metadata"]["uid"]))
+    left = await desk.api.get("Pod", "train-0", desk.namespace)
+    assert left["metadata"]["finalizers"] == ["other.dev/first", "other.dev/last"]
+
+
+async def test_a_job_is_held_only_as_it_was_read_and_released_only_once(desk):
+    where, version = (desk.namespace, "train", desk.uid), desk.job["metadata"]["resourceVersion"]
+    await desk.done(HoldJob(*where, version))
+    held = await desk.api.get("TrainingJob", "train", desk.namespace)
+    assert held["metadata"]["finalizers"] == [names.FINALIZER_JOB]
+    assert desk.mirror.freeze().jobs[desk.uid].held
+    stale = await desk.perform(HoldJob(*where, version))
+    assert stale.failure is not None
+    assert stale.failure.error.conflict
+    await desk.done(ReleaseJob(*where, version), ReleaseJob(*where, version))
+    released = await desk.api.get("TrainingJob", "train", desk.namespace)
+    assert "finalizers" not in released["metadata"]
+
+
+async def test_of_two_writers_of_one_status_one_wins_and_the_other_conflicts(desk):
+    version = desk.job["metadata"]["resourceVersion"]
+
+    def wanted(attempt: int) -> WriteStatus:
+        status = TrainingJobStatus(phase=Phase.PENDING, attempt=attempt)
+        return WriteStatus(desk.namespace, "train", desk.uid, version, status)
+
+    one, other = await asyncio.gather(desk.perform(wanted(1)), desk.perform(wanted(2)))
+    (lost,) = [performed.failure for performed in (one, other) if performed.failure is not None]
+    assert lost.error.conflict
+    won = 1 if one.failure is None else 2
+    assert (await desk.api.get("TrainingJob", "train", desk.namespace))["status"]["attempt"] == won
+    assert desk.mirror.freeze().jobs[desk.uid].status.attempt == won
+
+
+async def test_what_a_status_no_longer_says_is_gone(desk):
+    version = desk.job["metadata"]["resourceVersion"]
+    said = TrainingJobStatus(phase=Phase.STARTING, started_at=1769860800.0)
+    await desk.done(WriteStatus(desk.namespace, "train", desk.uid, version, said))
+    version = desk.mirror.freeze().jobs[desk.uid].resource_version
+    await desk.done(WriteStatus(desk.namespace, "train", desk.uid, version, said.but(started_at=None)))
+    assert "startedAt" not in (await desk.api.get("TrainingJob", "train", desk.namespace))["status"]
+
+
+async def test_the_status_of_a_job_made_anew_under_the_name_is_not_written(desk):
+    await desk.api.delete("TrainingJob", "train", desk.namespace)
+    anew = await kube.a_job(desk.api, desk.namespace)
+    status = TrainingJobStatus(phase=Phase.FAILED)
+    performed = await desk.perform(
+        WriteStatus(desk.namespace, "train", desk.uid, anew["metadata"]["resourceVersion"], status)
+    )
+    assert performed.failure is not None
+    assert performed.failure.error.conflict
+    assert "status" not in await desk.api.get("TrainingJob", "train", desk.namespace)
+
+
+async def test_the_control_secret_holds_the_jobs_key(desk):
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "train-control", "namespace": desk.namespace}}
+    action = CreateControl(secret, desk.uid)
+    await desk.done(action, action)
+    made = await desk.api.get("Secret", "train-control", desk.namespace)
+    assert base64.b64decode(made["data"][names.CONTROL_KEY]) == requests.job_key(KEY, desk.uid)
+
+
+async def test_nothing_is_made_in_a_namespace_that_goes_away(desk, api):
+    name = f"{desk.namespace}-leaving"
+    await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "namespace": name}}
+    held["metadata"]["finalizers"] = ["test.dev/held"]
+    await api.create(held)
+    await api.delete("Namespace", name)
+    plan = desk.plan()
+    plan["metadata"]["namespace"] = name
+    performed = await desk.perform(Create(plan))
+    assert performed.failure is not None
+    assert performed.failure.error.namespace_leaving
+    await api.patch("ConfigMap", "held", name, {"metadata": {"finalizers": None}})
+
+
+async def test_who_does_not_lead_writes_nothing(desk):
+    async with LauncherClient(KEY) as launchers:
+        idle = Writer(desk.client, desk.mirror, launchers, desk.recorder, leading=lambda: False)
+        performed = await idle.perform(Turn(desk.uid, (Create(desk.plan()),)))
+    assert performed.failure is not None
+    assert performed.failure.error.reason == "NotLeading"
+    assert await desk.api.find("ConfigMap", "train-plan-1", desk.namespace) is None
+
+
+async def test_an_event_that_is_said_often_is_one_event_with_a_count(desk):
+    task = asyncio.create_task(desk.recorder.run())
+    said = Announce(desk.namespace, "train", desk.uid, "Normal", "GangStarted", "4 members on 1 leaf")
+
+    async def events() -> list[Object]:
+        found = await desk.api.list("Event", desk.namespace)
+        return [event for event in found if event["involvedObject"].get("uid") == desk.uid]
+
+    await desk.done(said)
+    (first,) = await wait_until(events, bool, what="the event")
+    assert (first["type"], first["reason"], first["message"]) == ("Normal", "GangStarted", "4 members on 1 leaf")
+    for _ in range(4):
+        await desk.done(said)
+
+    async def again() -> list[Object]:
+        await desk.done(said)
+        return await events()
+
+    (counted,) = await wait_until(
+        again, lambda found: len(found) == 1 and found[0].get("series", {}).get("count", 0) >= 6, what="the count"
+    )
+    assert counted["metadata"]["name"] == first["metadata"]["name"]
+    for number in range(100):
+        await desk.done(Announce(desk.namespace, "train", desk.uid, "Normal", "GangStarted", f"message {number}"))
+    assert desk.recorder.dropped >= 70
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
