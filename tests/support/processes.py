@@ -31,7 +31,7 @@ preload()
 
 TINY = {
     "model": {"preset": "tiny"},
-    "data": {"sequenceLength": 16, "globalBatch": 6, "microBatch": 2},
+    "data": {"files": [__file__], "sequenceLength": 16, "globalBatch": 6, "microBatch": 2},
     "optimizer": {"warmupSteps": 2},
     "steps": 6,
 }

@@ -53,8 +53,6 @@ class CommitRecord:
 
     attempt: int
     step: int
-    parent: Mark | None
-    parent_path: str
     files: tuple[StoredFile, ...]
     world_size: int
     mesh: tuple[Axis, ...]
@@ -62,6 +60,8 @@ class CommitRecord:
     samples: str
     training: Training
     time: float
+    parent: Mark | None = None
+    parent_path: str = ""
     format: int = FORMAT
 
     @property

@@ -1,0 +1,117 @@
+"""A stop that one rank hears of ends all ranks after the same step, with a checkpoint; before the first step it loses
+nothing.
+"""
+
+import json
+import os
+import signal
+
+from support.processes import TINY, plan_file, run, start
+from trainyard.contract import env
+from trainyard.contract.exits import Exit
+from trainyard_trainer.configuration import assignment
+from trainyard_trainer.data import corpus
+from trainyard_trainer.report import CheckpointDurable, ResumedFrom, StepDone, StopAcknowledged
+from trainyard_trainer.session import Session
+from trainyard_trainer.train import main, train
+
+LONG = {**TINY, "steps": 100_000}
+
+
+def environments(tmp_path, ranks, **plan):
+    shared = plan_file(tmp_path / "plan.json", tmp_path / "checkpoints", ranks=ranks, trainer=LONG, **plan)
+    return {
+        rank: {
+            **shared,
+            env.STOP_FILE: str(tmp_path / f"stop-{rank}"),
+            env.CHECKPOINT_FILE: str(tmp_path / f"checkpoint-{rank}"),
+        }
+        for rank in range(ranks)
+    }
+
+
+def ask_to_stop(tmp_path, rank):
+    (tmp_path / f"stop-{rank}").write_text(json.dumps({"reason": "test", "deadline": 0}))
+
+
+def steps(reports):
+    return [report.step for report in reports if isinstance(report, StepDone)]
+
+
+def commits(tmp_path):
+    return sorted(
+        (record["attempt"], record["step"])
+        for record in map(json.loads, (path.read_text() for path in tmp_path.glob("checkpoints/*/*/commit.json")))
+    )
+
+
+def test_a_stop_heard_by_one_rank_ends_all_after_the_same_step(tmp_path):
+    gang = start(lambda rank: main([]), 3, tmp_path / "gang", environments(tmp_path, 3))
+    gang.until(lambda: 4 in steps(gang.reports(0)))
+    ask_to_stop(tmp_path, 2)
+    ended = gang.wait()
+    assert [end.code for end in ended] == [Exit.YIELDED] * 3, ended[0].output
+    last = {steps(end.reports)[-1] for end in ended}
+    agreed = {report.step for end in ended for report in end.reports if isinstance(report, StopAcknowledged)}
+    assert len(last) == 1
+    assert agreed == last
+    assert commits(tmp_path) == [(1, last.pop())]
+
+
+def test_sigterm_stops_where_there_is_no_launcher(tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(LONG))
+    arguments = ["--config", str(config), "--checkpoints", str(tmp_path / "checkpoints")]
+    gang = start(lambda rank: main(arguments), 2, tmp_path / "gang")
+    gang.until(lambda: 4 in steps(gang.reports(0)))
+    gang.kill(1, signal.SIGTERM)
+    ended = gang.wait()
+    assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
+    assert commits(tmp_path) == [(1, steps(ended[0].reports)[-1])]
+
+
+def test_a_stop_while_ranks_are_missing_ends_who_is_there(tmp_path):
+    ask_to_stop(tmp_path, 1)
+    ended = run(lambda rank: main([]), 3, tmp_path / "gang", environments=environments(tmp_path, 3), only=[0, 1])
+    assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
+    assert commits(tmp_path) == []
+
+
+def test_an_attempt_stopped_before_its_first_step_commits_what_it_resumed(tmp_path):
+    def stopped_once_all_are_there(rank):
+        task = assignment(os.environ)
+        with Session.open(task) as session:
+            (tmp_path / "stop-1").touch()
+            return train(task, session, corpus.read(task.trainer.data.files))
+
+    first = run(
+        lambda rank: stopped_once_all_are_there(rank), 2, tmp_path / "first", environments=environments(tmp_path, 2)
+    )
+    assert [end.code for end in first] == [Exit.YIELDED] * 2, first[0].output
+    assert commits(tmp_path) == [(1, 0)]
+    again = run(
+        lambda rank: stopped_once_all_are_there(rank),
+        2,
+        tmp_path / "again",
+        environments=environments(tmp_path, 2, attempt=2, history=[(1, 0)], resume=(1, 0)),
+    )
+    assert [end.code for end in again] == [Exit.YIELDED] * 2, again[0].output
+    assert [type(r).__name__ for r in again[0].reports if isinstance(r, ResumedFrom | CheckpointDurable)] == [
+        "ResumedFrom",
+        "CheckpointDurable",
+    ]
+    assert steps(again[0].reports) == []
+    assert commits(tmp_path) == [(1, 0), (2, 0)]
+
+
+def test_a_save_that_one_rank_is_asked_for_is_made_by_all_and_training_goes_on(tmp_path):
+    gang = start(lambda rank: main([]), 2, tmp_path / "gang", environments(tmp_path, 2))
+    gang.until(lambda: 2 in steps(gang.reports(0)))
+    (tmp_path / "checkpoint-1").write_text('{"number": 1}')
+    gang.until(lambda: any(isinstance(report, CheckpointDurable) for report in gang.reports(1)))
+    (saved,) = (report.step for report in gang.reports(1) if isinstance(report, CheckpointDurable))
+    gang.until(lambda: saved + 3 in steps(gang.reports(0)))
+    ask_to_stop(tmp_path, 0)
+    ended = gang.wait()
+    assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
+    assert commits(tmp_path) == [(1, saved), (1, steps(ended[0].reports)[-1])]
