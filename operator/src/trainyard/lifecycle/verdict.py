@@ -77,8 +77,9 @@ def outcome(job: Job, gang: Gang, now: float) -> Verdict:
         lost = gang.step - saved.step
         note = "no step is lost" if lost <= 0 else f"{lost} steps after it are lost"
         return Verdict(Outcome.YIELDED, reason, f"saved step {saved.step} and left; {note}")
-    if gang.step == 0:
-        return Verdict(Outcome.YIELDED, reason, "left before its first step")
+    came_from = job.status.resume.step if job.status.resume is not None else 0
+    if gang.step <= came_from:
+        return Verdict(Outcome.YIELDED, reason, "left before its first new step; no step is lost")
     missing = "its last save is of an earlier attempt" if saved is None or saved.attempt != job.status.attempt else ""
     missing = missing or f"its last save is of step {saved.step if saved else 0}"
     return Verdict(Outcome.YIELDED, reason, f"left at step {gang.step} without a save within its grace; {missing}")
