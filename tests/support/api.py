@@ -46,6 +46,7 @@ RESOURCES: Mapping[str, Resource] = {
     "Namespace": Resource("v1", "namespaces", namespaced=False),
     "Node": Resource("v1", "nodes", namespaced=False),
     "Pod": Resource("v1", "pods"),
+    "PodDisruptionBudget": Resource("policy/v1", "poddisruptionbudgets"),
     "PriorityClass": Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
     "ResourceQuota": Resource("v1", "resourcequotas"),
     "Role": Resource("rbac.authorization.k8s.io/v1", "roles"),
