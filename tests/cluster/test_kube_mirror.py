@@ -3,10 +3,14 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from kubernetes.aio.config import incluster_config
 from support import kube
 from support.api import wait_until
 from support.nodes import a_node
 from support.pods import a_pod, is_running
+from trainyard.kube import resources
+from trainyard.kube.client import KubeClient
+from trainyard.kube.errors import ApiError
 from trainyard.kube.mirror import Mirror
 from trainyard.world.records import World
 
@@ -68,3 +72,19 @@ async def test_members_stay_known_after_their_end(api, mirror, namespace):
     )
     world = await shown(mirror, lambda w: not w.pods[made["metadata"]["uid"]].live, "the member's end")
     assert world.pods[made["metadata"]["uid"]].trainer.reason == "Evicted"
+
+
+async def test_in_a_cluster_the_operator_is_its_service_account(control_plane, api, namespace, tmp_path, monkeypatch):
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token"
+    (tmp_path / "token").write_text((await api.request("POST", path, request))["status"]["token"])
+    roots = (await api.get("ConfigMap", "kube-root-ca.crt", namespace))["data"]["ca.crt"]
+    (tmp_path / "ca.crt").write_text(roots)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    host, port = control_plane.server.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    async with await KubeClient.from_environment() as client:
+        with pytest.raises(ApiError, match=f'User "system:serviceaccount:{namespace}:default" cannot get'):
+            await client.get(resources.PODS, namespace, "any")
