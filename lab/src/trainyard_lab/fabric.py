@@ -27,12 +27,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Network
+from pathlib import Path
 
 from trainyard_lab import shell
 
 LONGEST_LINK_NAME = 15
 """IFNAMSIZ less its zero byte."""
 
+NAMESPACE_FOLDER = Path("/run/netns")
 MBIT = 1_000_000
 BURST_SECONDS = 0.004
 QUEUE_SECONDS = 0.050
@@ -251,6 +253,9 @@ def network_down(topology: Topology) -> None:
         except shell.CommandFailed as gone:
             if "Cannot find device" not in gone.stderr:
                 raise
+    # `ip netns add` mounts this folder onto itself, once, so that it can be shared.
+    if NAMESPACE_FOLDER.is_mount() and not any(NAMESPACE_FOLDER.iterdir()):
+        shell.run("umount", str(NAMESPACE_FOLDER))
 
 
 def cut(topology: Topology, node: str) -> None:

@@ -18,8 +18,10 @@ from trainyard_lab.layout import Lab
 
 SANDBOX_IMAGE = "docker.io/trainyard/pause:0.1.0"
 CNI_PLUGINS = Path("/usr/lib/cni")
+# What these programs keep outside of the folders that they are told to use, shared by all nodes.
 CNI_RESULTS = Path("/var/lib/cni/results")
 SHIM_SOCKETS = Path("/run/containerd/s")
+DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 CGROUPS = Path("/sys/fs/cgroup")
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
 

@@ -127,8 +127,8 @@ def down(lab: Lab) -> None:
         mounts.unmount_below(lab.run)
         if left := mounts.below(lab.run.resolve()):
             raise DownError(f"still mounted, so nothing below {lab.run} is removed: {', '.join(map(str, left))}")
-        for folder in (lab.nodes, lab.volumes, lab.run / dns.NAME):
-            shutil.rmtree(folder, ignore_errors=True)
+        left_over = [*lab.nodes.glob("*"), lab.volumes, lab.run / dns.NAME]
+        _for_each(left_over, lambda folder: shutil.rmtree(folder, ignore_errors=True), at_once=2)
     _remove_cgroups(lab)
     _remove_traces(lab)
 
@@ -188,17 +188,28 @@ def _remove_cgroups(lab: Lab) -> None:
 
 
 def _remove_traces(lab: Lab) -> None:
-    """What containerd keeps outside of the folders that it is told to use."""
+    """What is kept outside of the lab's own folders: only what nobody can use any more, and folders if empty."""
     for result in node.CNI_RESULTS.glob(f"{lab.topology.prefix}-*"):
         result.unlink(missing_ok=True)
-    for path in node.SHIM_SOCKETS.glob("*"):
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink(missing_ok=True)  # nobody will ever listen on it again
-            except OSError:
-                continue
+    for place in (*node.SHIM_SOCKETS.glob("*"), node.DEVICE_PLUGINS / "kubelet.sock"):
+        if _is_dead_socket(place):
+            place.unlink(missing_ok=True)
+    for folder in (node.CNI_RESULTS, node.SHIM_SOCKETS, node.DEVICE_PLUGINS):
+        for empty in (folder, folder.parent):
+            with suppress(OSError):
+                empty.rmdir()
+
+
+def _is_dead_socket(path: Path) -> bool:
+    """Whether a Unix socket has nobody behind it: whoever listened has ended."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False
 
 
 def status(lab: Lab, plane: ControlPlane | None) -> tuple[NodeStatus, ...]:
