@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import yaml
-from kubernetes.aio.config import ConfigException
 
 from trainyard import __version__
 from trainyard.api import names
@@ -36,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         print(asyncio.run(_status(options)), end="")
-    except (ApiError, ConfigException) as error:
+    except ApiError as error:
         print(f"kubectl trainyard: {error}", file=sys.stderr)
         return 1
     return 0

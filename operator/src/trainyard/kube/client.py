@@ -78,11 +78,15 @@ class KubeClient:
 
     @classmethod
     async def from_kubeconfig(cls, path: Path | None, observer: Observer | None = None) -> Self:
-        """As the current context of a kubeconfig. None: of the usual places."""
+        """As the current context of a kubeconfig. None: of the usual places. ApiError where there is none, or it says nothing
+        that makes sense."""
         configuration = Configuration()
-        await load_kube_config(
-            config_file=str(path) if path else None, client_configuration=configuration, persist_config=False
-        )
+        try:
+            await load_kube_config(
+                config_file=str(path) if path else None, client_configuration=configuration, persist_config=False
+            )
+        except ConfigException as wrong:
+            raise ApiError("kubeconfig", 0, "NoConfiguration", str(wrong)) from None
         return cls(configuration, observer)
 
     async def __aenter__(self) -> Self:

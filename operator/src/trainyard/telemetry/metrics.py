@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -38,6 +38,8 @@ class Metrics:
     """
 
     def __init__(self, version: str) -> None:
+        # Otherwise every counter has a second series, of when it was made, that nobody reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self.registry = CollectorRegistry(auto_describe=True)
         build = Gauge("trainyard_build_info", "Always 1; the version is the label.", ["version"], registry=registry)
         build.labels(version).set(1)
@@ -292,7 +294,8 @@ def _nodes(world: World) -> Mapping[str, int]:
 
 
 def _silent(world: World) -> int:
-    return sum(bool(answer.error) for uid, answer in world.answers.items() if uid in world.pods)
+    live = {uid for uid, pod in world.pods.items() if pod.live}
+    return sum(bool(answer.error) for uid, answer in world.answers.items() if uid in live)
 
 
 def _objects(world: World) -> Mapping[str, int]:

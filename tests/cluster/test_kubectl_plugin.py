@@ -1,0 +1,61 @@
+"""`kubectl trainyard status`, by the real kubectl, of a job that the real operator runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+
+from support.api import Api
+from support.nodes import Nodes, a_node
+from support.operator import Operators
+from trainyard.api import names
+from trainyard_lab import kubectl
+
+
+async def test_status_says_who_runs_where_and_why_another_waits(
+    api: Api, operators: Operators, nodes: Nodes, namespace: str
+) -> None:
+    await nodes.add(a_node("a"), a_node("b"))
+    await operators.leader()
+    for name in ("first", "second"):
+        await api.create(a_job(name, namespace, nodes))
+        await api.wait_for("TrainingJob", name, namespace, lambda job: "phase" in job.get("status", {}))
+    await api.wait_for("TrainingJob", "first", namespace, lambda job: job["status"].get("attempt") == 1)
+    waiting = lambda job: job["status"].get("pending", {}).get("reason") == "InsufficientNodes"  # noqa: E731
+    await api.wait_for("TrainingJob", "second", namespace, waiting)
+    first, second = (status(operators, namespace, name) for name in ("first", "second"))
+    assert first.startswith(f"{namespace}/first: Starting, attempt 1, 0 of 2 nodes train")
+    assert f"0     first-0  {namespace}-a" in first
+    assert f"1     first-1  {namespace}-b" in first
+    assert second.startswith(f"{namespace}/second: Pending, attempt 0")
+    assert "InsufficientNodes\n  needs 2 nodes" in second
+
+
+def status(operators: Operators, namespace: str, name: str) -> str:
+    """What the plugin prints when kubectl finds it on the path."""
+    path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [kubectl.program(), "trainyard", "status", name, "--namespace", namespace],
+        env={"PATH": path, "KUBECONFIG": str(operators.plane.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def a_job(name: str, namespace: str, nodes: Nodes) -> dict[str, object]:
+    trainer = {
+        "name": "trainer",
+        "image": "pretended",
+        "command": ["train"],
+        "resources": {"limits": {"nvidia.com/gpu": "8"}},
+    }
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND_JOB,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodes": 2, "template": {"spec": {"nodeSelector": nodes.selector, "containers": [trainer]}}},
+    }
