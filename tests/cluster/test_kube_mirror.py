@@ -1,18 +1,22 @@
 """The mirror beside a real API server: what it shows is what is there."""
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator
 
 import pytest
 from kubernetes.aio.config import incluster_config
 from support import kube
-from support.api import wait_until
+from support.api import Api, Object, wait_until
 from support.nodes import a_node
 from support.pods import a_pod, is_running
 from trainyard.kube import resources
 from trainyard.kube.client import KubeClient
 from trainyard.kube.errors import ApiError
-from trainyard.kube.mirror import Mirror
+from trainyard.kube.informer import Informer, Pace
+from trainyard.kube.mirror import PRIORITY_CLASSES, Mirror
 from trainyard.world.records import World
+from trainyard_lab.controlplane import ControlPlane
 
 
 @pytest.fixture
@@ -88,3 +92,34 @@ async def test_in_a_cluster_the_operator_is_its_service_account(control_plane, a
     async with await KubeClient.from_environment() as client:
         with pytest.raises(ApiError, match=f'User "system:serviceaccount:{namespace}:default" cannot get'):
             await client.get(resources.PODS, namespace, "any")
+
+
+async def test_a_mirror_outlives_its_api_server_and_even_its_data(tmp_path):
+    """As after a disaster: the same address and certificates, and an etcd that begins at version 1."""
+    plane = ControlPlane(tmp_path, dies_with_parent=True)
+    try:
+        await asyncio.to_thread(plane.start)
+        async with Api(plane.server, plane.ssl_context()) as admin, kube.a_client(plane.kubeconfig) as client:
+            classes = Informer(client, PRIORITY_CLASSES, pace=Pace(longest_pause_seconds=0.5))
+            task = asyncio.create_task(classes.run())
+
+            async def known() -> set[str]:
+                return {name for name in classes.records if name.startswith("t-")}
+
+            for name in ("t-lost", "t-made-again"):
+                await admin.create(a_priority_class(name))
+            await wait_until(known, lambda names: names == {"t-lost", "t-made-again"}, what="both classes")
+            await asyncio.to_thread(plane.stop)
+            shutil.rmtree(tmp_path / "etcd")
+            await asyncio.to_thread(plane.start)
+            await wait_until(known, lambda names: not names, what="the loss to be noticed")
+            await admin.create(a_priority_class("t-made-again"))
+            await wait_until(known, lambda names: names == {"t-made-again"}, what="the class that was made again")
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    finally:
+        await asyncio.to_thread(plane.stop)
+
+
+def a_priority_class(name: str) -> Object:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 7}

@@ -340,6 +340,26 @@ async def test_no_more_than_a_bounded_number_of_questions_is_open_at_once(launch
     assert most <= 64
 
 
+async def test_a_large_gang_that_nobody_reaches_makes_no_other_look_silent(launcher):
+    async def by_pod(request: web.Request) -> web.StreamResponse:
+        if request.headers[requests.HEADER_POD] == "pod-uid":
+            return web.Response(text=encode_status(SAID))
+        return await silent(request)
+
+    launcher.answer = by_pod
+    async with polling(launcher, seconds=60) as mirror:
+        mirror.observe(a_raw_pod(POD))
+
+        async def time_heard():
+            answer = mirror.freeze().answers.get("pod-uid")
+            return answer.time if answer else 0.0
+
+        first = await wait_until(time_heard, bool, what="an answer")
+        for number in range(300):
+            mirror.observe(a_raw_pod(replace(POD, uid=f"unreached-{number}")))
+        await wait_until(time_heard, lambda heard: heard > first, what="another answer")
+
+
 async def test_answers_of_pods_that_are_gone_are_gone(launcher):
     async with UnrulyServer() as server, KubeClient(Configuration(host=server.url)) as client:
         mirror = Mirror(client)

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Final, Self
 
@@ -34,6 +35,7 @@ MAX_ANSWER_BYTES: Final = 64 * 1024
 _MOST_CHARACTERS: Final = 300
 """Of an error: it ends in conditions and logs, and may quote a stranger."""
 CONCURRENCY: Final = 64
+"""Questions open at once; and as many requests to stop, which must not stand behind them."""
 KEY_BYTES: Final = 32
 
 LEADER_SECONDS: Final = 2.0
@@ -42,6 +44,9 @@ MEMBER_SECONDS: Final = 10.0
 """Between two questions to any other member; six of them may fail before silence ends an attempt."""
 EAGER_MEMBERS: Final = 500
 """As many are asked every LEADER_SECONDS; where there are more, each is asked less often."""
+DOUBTFUL: Final = 16
+"""Of the questions open at once, those to launchers that did not answer the last time, or never yet. Each of them may take two
+seconds to fail: a gang of thousands behind a NetworkPolicy must not make the others look silent."""
 _TICK_SECONDS: Final = 0.2
 
 
@@ -92,13 +97,13 @@ class LauncherClient:
         self._address = address
         self._seconds = seconds
         self._clock = clock
-        self._turns = asyncio.Semaphore(CONCURRENCY)
+        self._turns = {"GET": asyncio.Semaphore(CONCURRENCY), "POST": asyncio.Semaphore(CONCURRENCY)}
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             # A connection for each question: the pod behind an address may be another one by the next.
-            connector=aiohttp.TCPConnector(limit=CONCURRENCY, force_close=True),
+            connector=aiohttp.TCPConnector(limit=2 * CONCURRENCY, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
@@ -143,7 +148,7 @@ class LauncherClient:
         except ValueError as error:
             return Unanswered(str(error))
         url = f"http://[{host}]:{port}{path}" if ":" in host else f"http://{host}:{port}{path}"
-        async with self._turns:
+        async with self._turns[method]:
             key = self.job_key(pod.membership.job_uid)
             signed = requests.sign(key, method, path, body, pod.uid, self._clock() + requests.VALID_SECONDS)
             try:
@@ -176,6 +181,7 @@ class Poller:
         self._clock = clock
         self._due: dict[str, float] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._doubtful: set[str] = set()
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -189,12 +195,22 @@ class Poller:
             await asyncio.gather(*self._asking.values(), return_exceptions=True)
 
     def _begin(self, now: float) -> None:
-        """Begin to ask whoever is due, the longest overdue first, as far as there is room."""
+        """Begin to ask whoever is due, the longest overdue first, as far as there is room.
+
+        The doubtful have room of their own, those that once answered first: silence is a verdict for them alone.
+        """
         pods = {uid: pod for uid, pod in self._mirror.members.items() if can_answer(pod)}
         self._due = {uid: self._due.get(uid, now) for uid in pods}
         eager = {uid for uid, pod in pods.items() if expected(pod, self._mirror.answers.get(uid))}
         waiting = sorted((at, uid) for uid, at in self._due.items() if at <= now and uid not in self._asking)
-        for _, uid in waiting[: CONCURRENCY - len(self._asking)]:
+        by_standing: dict[Standing, list[str]] = {standing: [] for standing in Standing}
+        for _, uid in waiting:
+            by_standing[standing_of(self._mirror.answers.get(uid))].append(uid)
+        sound, failing, unheard = (by_standing[standing] for standing in Standing)
+        doubtful = [*failing, *unheard][: DOUBTFUL - len(self._doubtful)]
+        room = CONCURRENCY - DOUBTFUL - (len(self._asking) - len(self._doubtful))
+        self._doubtful.update(doubtful)
+        for uid in (*sound[:room], *doubtful):
             seconds = LEADER_SECONDS * max(1.0, len(eager) / EAGER_MEMBERS) if uid in eager else MEMBER_SECONDS
             self._due[uid] = now + seconds * random.uniform(0.9, 1.1)
             self._asking[uid] = asyncio.create_task(self._ask(pods[uid]), name=f"ask-{pods[uid].name}")
@@ -216,11 +232,27 @@ class Poller:
             log.exception("asking %s/%s: unexpected", pod.namespace, pod.name)
         finally:
             del self._asking[pod.uid]
+            self._doubtful.discard(pod.uid)
 
 
 def can_answer(pod: Pod) -> bool:
     """Whether a launcher of ours runs in it and could be reached."""
     return pod.membership is not None and pod.live and bool(pod.ip) and isinstance(pod.trainer, Running)
+
+
+class Standing(Enum):
+    """What is to be expected of a launcher's next answer."""
+
+    SOUND = "it answered the last time"
+    FAILING = "it answered once"
+    UNHEARD = "it never answered"
+
+
+def standing_of(answer: Answer | None) -> Standing:
+    """By what is known of it."""
+    if answer is None or answer.status is None:
+        return Standing.UNHEARD
+    return Standing.FAILING if answer.error else Standing.SOUND
 
 
 def expected(pod: Pod, answer: Answer | None) -> bool:
