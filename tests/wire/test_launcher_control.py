@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.launching import KEY, POD_UID, a_plan, launched, until
 from trainyard.contract import requests
 from trainyard.contract.exits import Exit
-from trainyard.contract.plan import digest
+from trainyard.contract.plan import Axis, Member, digest, encode
 from trainyard.contract.status import decode_status
 
 TRAINING = "step(1); save(1); step(2); until_stopped(); save_and_leave(2)"
@@ -161,6 +161,71 @@ def test_what_is_not_there_says_so(running, method, path, code):
     assert running.request(method, path)[0] == code
 
 
+NEXT = a_plan(attempt=2, rendezvous_port=29777)
+
+
+def test_a_later_plan_is_taken_in_place_with_the_identity_that_it_gives(tmp_path):
+    script = """
+from trainyard.contract.plan import decode
+plan = decode(open(os.environ["TRAINYARD_PLAN"]).read())
+assert not os.path.exists(STOP)
+print("attempt", plan.attempt, RANK, os.environ["MASTER_PORT"], os.environ["TORCHELASTIC_RUN_ID"])
+step(1); step(2); until_stopped(); save(2, plan.attempt); say.stop_acknowledged(2); sys.exit(75)
+"""
+    later = a_plan(nodes=2, attempt=2, members=(Member(5, "node-b"), Member(0, "node-a")), rendezvous_port=29777)
+    with training(tmp_path, script) as launcher:
+        code, answer = launcher.post(requests.PATH_PLAN, encode(later).encode())
+        assert (code, answer["phase"]) == (202, "stopping")
+        status = launcher.reaches(lambda status: status.attempt == 2 and status.step == 2)
+        assert (status.node_rank, status.plan_digest, status.fault) == (1, digest(later), None)
+        assert launcher.stop(attempt=1)[0] == 409
+        assert launcher.stop(attempt=2)[0] == 202
+        assert launcher.wait() == Exit.YIELDED
+    assert b"attempt 1 0 29500 job-uid-1" in launcher.out
+    assert b"attempt 2 1 29777 job-uid-2" in launcher.out
+    assert (launcher.words.attempt, launcher.words.node_rank, launcher.words.worker_exits) == (2, 1, (75,))
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (a_plan(), "attempt: 1 is not after 1"),
+        (a_plan(attempt=2, uid="another"), "uid: the plan is of job lab/train (another)"),
+        (a_plan(attempt=2, members=(Member(3, "node-c"),)), "members: pod train-0 is not a member of attempt 2"),
+    ],
+)
+def test_a_plan_that_is_not_for_this_pod_is_a_conflict(running, plan, why):
+    code, answer = running.post(requests.PATH_PLAN, encode(plan).encode())
+    assert (code, answer["error"][: len(why)]) == (409, why)
+
+
+def test_a_plan_that_contradicts_itself_is_malformed(running):
+    code, answer = running.post(requests.PATH_PLAN, encode(a_plan(attempt=2, mesh=(Axis("shard", 3),))).encode())
+    assert code == 400
+    assert answer["error"] == "Plan.mesh: its axes multiply to 3, but members x processes is 1"
+
+
+def test_a_pod_that_was_asked_to_stop_takes_no_later_plan(tmp_path):
+    slow = TRAINING.replace("save_and_leave", "time.sleep(0.5); save_and_leave")
+    with training(tmp_path, slow) as launcher:
+        assert launcher.stop()[0] == 202
+        code, answer = launcher.post(requests.PATH_PLAN, encode(NEXT).encode())
+        assert (code, answer["error"]) == (409, "this pod was asked to stop, and leaves")
+        assert launcher.wait() == Exit.YIELDED
+
+
+def test_a_stop_that_comes_between_two_attempts_is_obeyed(tmp_path):
+    script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); step(1); step(2); time.sleep(100)"
+    before = "import trainyard_trainer.launch.supervisor as s; s.TERM_SECONDS = 1"
+    with training(tmp_path, script, before=before) as launcher:
+        assert launcher.post(requests.PATH_PLAN, encode(NEXT).encode())[0] == 202
+        assert launcher.stop(attempt=1)[0] == 409
+        launcher.signal(signal.SIGTERM)
+        assert launcher.wait() == Exit.FAILURE
+    assert launcher.words.attempt == 1
+    assert launcher.words.cause == "asked to stop (SIGTERM), and ended by that signal without a save"
+
+
 def raw(launcher, text):
     """Send bytes as they are; what comes back until the launcher hangs up."""
     with socket.create_connection(("127.0.0.1", launcher.port), timeout=15) as client:
@@ -176,7 +241,7 @@ def raw(launcher, text):
 
 @pytest.mark.parametrize(
     ("length", "code"),
-    [(b"70000", b"413"), (b"-1", b"411"), (b"ten", b"411"), (b"9" * 5000, b"411"), (b"\xb2", b"411")],
+    [(b"2000000", b"413"), (b"-1", b"411"), (b"ten", b"411"), (b"9" * 5000, b"411"), (b"\xb2", b"411")],
 )
 def test_a_body_of_no_honest_length_is_not_read(running, length, code):
     assert code in raw(running, b"POST /v1/stop HTTP/1.0\r\nContent-Length: " + length + b"\r\n\r\n").split(b"\r\n")[0]

@@ -58,6 +58,8 @@ def test_every_variable_is_described(name):
     assert f"| `{name}` |" in PAGE
 
 
-@pytest.mark.parametrize("path", [requests.PATH_STATUS, requests.PATH_STOP, requests.PATH_CHECKPOINT])
+@pytest.mark.parametrize(
+    "path", [requests.PATH_STATUS, requests.PATH_STOP, requests.PATH_CHECKPOINT, requests.PATH_PLAN]
+)
 def test_every_path_is_described(path):
     assert f"{path}` |" in PAGE

@@ -3,8 +3,9 @@
 Standard library only (with `trainyard.contract` and `trainyard_trainer.report`): the launcher is carried into images that
 have nothing but a Python interpreter, and starts in a fraction of a second.
 
-The modules, from the edge in: `main` reads who we are; `supervisor` is the one loop that owns all state; `loop` waits for
-signals and pipes; `workers` are the processes; `output` passes on what they print; `control` is the HTTP endpoint. Pure:
-`environment` (plan to worker environment), `progress` (reports to what is known), `ending` (what happened to exit code and
-last words), `metrics` (to Prometheus text).
+The modules, from the edge in: `main` reads who we are; `supervisor` is the one loop that decides, `attempt` the state that it
+moves; `loop` waits for signals and pipes; `workers` are the processes, `zygote` forks them from one import of torch; `output`
+passes on what they print; `control` is the HTTP endpoint. Pure: `environment` (plan to worker environment), `progress`
+(reports to what is known), `hang` (silence to blame), `ending` (what happened to exit code and last words), `metrics` (to
+Prometheus text).
 """

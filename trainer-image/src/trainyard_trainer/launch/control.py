@@ -24,8 +24,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, Final
 
-from trainyard.contract import requests
+from trainyard.contract import plan, requests
 from trainyard.contract.codec import ContractError
+from trainyard.contract.plan import Plan
 
 PATH_METRICS: Final = "/metrics"
 PATH_HEALTH: Final = "/healthz"
@@ -33,8 +34,6 @@ PATH_HEALTH: Final = "/healthz"
 MAX_CONNECTIONS: Final = 32
 CONNECTION_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 2.0
-MAX_BODY_BYTES: Final = 64 * 1024
-"""Of the requests served here; the contract's bound is for a plan."""
 
 JSON: Final = "application/json"
 METRICS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -47,12 +46,13 @@ class Get:
     path: str
 
 
-Question = Get | requests.Stop | requests.Checkpoint
+Question = Get | requests.Stop | requests.Checkpoint | Plan
 
 GETS: Final = frozenset({requests.PATH_STATUS, PATH_METRICS, PATH_HEALTH})
 POSTS: Final[dict[str, Callable[[bytes], Question]]] = {
     requests.PATH_STOP: requests.decode_stop,
     requests.PATH_CHECKPOINT: requests.decode_checkpoint,
+    requests.PATH_PLAN: plan.decode,
 }
 
 
@@ -184,8 +184,8 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or len(length) > 9:
             return error(HTTPStatus.LENGTH_REQUIRED, "Content-Length: must give the body's length in bytes")
-        if int(length) > MAX_BODY_BYTES:
-            return error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have {MAX_BODY_BYTES} bytes")
+        if int(length) > requests.MAX_BODY_BYTES:
+            return error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body may have {requests.MAX_BODY_BYTES} bytes")
         body = self.rfile.read(int(length))
         if len(body) < int(length):
             return error(HTTPStatus.BAD_REQUEST, "the body ended early")

@@ -7,6 +7,7 @@ behind a collective). Here the interpreter's C handler writes the signal's numbe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -60,8 +61,9 @@ class Loop:
         self._selector.register(fd, selectors.EVENT_READ, readable)
 
     def forget(self, fd: int) -> None:
-        """Watch it no longer; to be called before it is closed."""
-        self._selector.unregister(fd)
+        """Watch it no longer, if it was watched; to be called before it is closed."""
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(fd)
 
     def wake(self) -> None:
         """Let `wait` return; from any thread."""

@@ -21,10 +21,11 @@ from trainyard.contract.exits import Exit
 from trainyard.contract.plan import NewerFormat, Plan, decode
 from trainyard.contract.status import Fault, LastWords, encode_last_words
 
+from trainyard_trainer.launch.attempt import Settings
 from trainyard_trainer.launch.ending import LAUNCHER, Happened, ending
 from trainyard_trainer.launch.loop import Loop
 from trainyard_trainer.launch.output import Console, Voice
-from trainyard_trainer.launch.supervisor import Settings, Supervisor
+from trainyard_trainer.launch.supervisor import Supervisor
 from trainyard_trainer.launch.workers import adopt_orphans
 
 TERMINATION_LOG: Final = "/dev/termination-log"
@@ -108,6 +109,7 @@ def _settings(arguments: Sequence[str], environment: Mapping[str, str], voice: V
         plan=plan,
         plan_path=path,
         node_rank=node_rank,
+        pod=pod,
         pod_uid=uid,
         port=_port(environment),
         key=_key(environment, voice),

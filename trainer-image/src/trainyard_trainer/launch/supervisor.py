@@ -15,27 +15,27 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from trainyard.contract import requests
 from trainyard.contract.exits import Exit
-from trainyard.contract.plan import Plan, digest
+from trainyard.contract.plan import Plan, encode
 from trainyard.contract.status import Fault, LastWords, Status, encode_status
 
-from trainyard_trainer.launch import control, metrics, workers
+from trainyard_trainer.launch import control, workers
+from trainyard_trainer.launch.attempt import Attempt, Settings
 from trainyard_trainer.launch.control import Answer, Control, Get, Mailbox, Question
-from trainyard_trainer.launch.ending import LAUNCHER, Ended, Hang, Happened, Notice, ending, first_fault
+from trainyard_trainer.launch.ending import LAUNCHER, Hang, Notice, ending, first_fault
 from trainyard_trainer.launch.environment import worker_environment
 from trainyard_trainer.launch.hang import furthest_behind
 from trainyard_trainer.launch.loop import Loop
 from trainyard_trainer.launch.output import Console, Voice, join_all
-from trainyard_trainer.launch.progress import Progress, durable_seconds, heard, newest_commit, phase_of, step_of
+from trainyard_trainer.launch.progress import heard
 from trainyard_trainer.launch.workers import Worker
-from trainyard_trainer.launch.zygote import TRAINER_MODULE, Zygote, can_become
+from trainyard_trainer.launch.zygote import Zygote, can_become
 from trainyard_trainer.report import Report, StopAcknowledged
 
 TICK_SECONDS: Final = 1.0
@@ -52,48 +52,16 @@ FLUSH_SECONDS: Final = 3.0
 """For the last lines of the workers to reach the log."""
 BIND_SECONDS: Final = 5.0
 """Between two tries to listen where the port is taken."""
-WARNINGS: Final = 8
-WARNING_CHARACTERS: Final = 500
 REASON_CHARACTERS: Final = 500
-
-DEFAULT_GRACE_SECONDS: Final = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Who this launcher is and what it runs.
-
-    key: None where requests cannot be verified. adopts: it is the parent of whatever its descendants leave behind.
-    """
-
-    plan: Plan
-    plan_path: str
-    node_rank: int
-    pod_uid: str
-    port: int
-    key: bytes | None
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    adopts: bool = True
-
-    @property
-    def grace_seconds(self) -> float:
-        """How long a stop without a deadline of its own may take."""
-        return self.plan.checkpoints.grace_seconds if self.plan.checkpoints else DEFAULT_GRACE_SECONDS
-
-    @property
-    def speaks(self) -> bool:
-        """Whether the command is known to look at the stop file, also before its first report."""
-        return TRAINER_MODULE in self.command
 
 
 class Supervisor:
-    """Runs one attempt. `run` returns when no worker is left."""
+    """Runs an attempt, and the next one in its place where the operator hands over a later plan."""
 
     def __init__(self, settings: Settings, loop: Loop, voice: Voice, leave_words: Callable[[LastWords], None]) -> None:
-        self._settings = settings
-        self._plan = settings.plan
-        self._digest = digest(settings.plan)
+        self._folder = workers.private_folder()
+        self._attempt = Attempt(settings, self._folder)
+        self._next: Settings | None = None
         self._loop = loop
         self._voice = voice
         self._leave_words = leave_words
@@ -101,30 +69,31 @@ class Supervisor:
         self._mailbox = Mailbox(loop.wake)
         self._control: Control | None = None
         self._bind_at = 0.0
-        self._folder = workers.private_folder()
-        self._workers: list[Worker] = []
-        self._zygote: Zygote | None = None
         self._warnings: list[str] = []
-        self._checkpoints_asked = 0
-        self._notice: Notice | None = None
-        self._deadline: float | None = None
-        self._kill_at: float | None = None
-        self._hang: Hang | None = None
-        self._overdue = False
-        self._error: Fault | None = None
-        self._error_exit = Exit.FAILURE
         self._awake_since = time.monotonic()
 
     def run(self) -> LastWords:
         """Start the workers, see them to their end, and say how it was. Leaves no process and no file behind."""
         try:
             self._listen()
+            self._run_attempt()
+            while self._next is not None:
+                self._attempt, self._next = Attempt(self._next, self._folder), None
+                self._voice.say(
+                    f"attempt {self._attempt.number} begins, as node rank {self._attempt.settings.node_rank}"
+                )
+                self._run_attempt()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return ending(self._attempt.happened())
+
+    def _run_attempt(self) -> None:
+        try:
             self._start()
             while self._running():
                 self._turn()
         finally:
             self._clear_away()
-        return ending(self._happened())
 
     def _clear_away(self) -> None:
         """End whatever is left of the workers and of what they started, and let their last lines out."""
@@ -135,8 +104,10 @@ class Supervisor:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(REAP_SECONDS)
             workers.reap()
-        join_all([s for w in self._workers for s in (w.out, w.err)], FLUSH_SECONDS)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for worker in self._attempt.workers:
+            self._loop.forget(worker.reports.fd)
+            worker.reports.close()
+        join_all([s for w in self._attempt.workers for s in (w.out, w.err)], FLUSH_SECONDS)
 
     # The loop
 
@@ -148,7 +119,7 @@ class Supervisor:
         if now - before > wanted + FREEZE_SECONDS:
             self._awake_since = now
         for number in signals - {signal.SIGCHLD}:
-            self._stop(number.name, now + self._settings.grace_seconds)
+            self._stop(number.name, now + self._attempt.settings.grace_seconds)
         self._reap()
         self._mailbox.serve(self._answer)
         self._judge(time.monotonic())
@@ -156,32 +127,32 @@ class Supervisor:
             self._listen()
 
     def _seconds_to_next(self) -> float:
-        until = [at - time.monotonic() for at in (self._deadline, self._kill_at) if at is not None]
+        until = [at - time.monotonic() for at in (self._attempt.deadline, self._attempt.kill_at) if at is not None]
         return min([TICK_SECONDS, *(seconds for seconds in until if seconds > 0)])
 
     def _running(self) -> bool:
-        if self._kill_at is not None and time.monotonic() > self._kill_at + KILL_SECONDS:
+        if self._attempt.kill_at is not None and time.monotonic() > self._attempt.kill_at + KILL_SECONDS:
             self._give_up()
-        return self._zygote is not None or any(worker.alive for worker in self._workers)
+        return self._attempt.zygote is not None or any(worker.alive for worker in self._attempt.workers)
 
     # Workers
 
     def _start(self) -> None:
         """Start the workers: at once, or when a zygote is ready to become them (for a single one it would gain nothing)."""
-        settings = self._settings
+        settings = self._attempt.settings
         if settings.plan.processes_per_node == 1 or not settings.adopts or not can_become(settings.command):
             self._start_workers(None)
             return
         defaults = {"OMP_NUM_THREADS": "1", **settings.environment}
         try:
-            self._zygote = Zygote(settings.command, defaults, self._console)
+            self._attempt.zygote = Zygote(settings.command, defaults, self._console)
         except OSError as problem:
             self._cannot_start(settings.command[0], problem)
             return
-        self._loop.watch(self._zygote.fd, self._zygote_speaks)
+        self._loop.watch(self._attempt.zygote.fd, self._zygote_speaks)
 
     def _zygote_speaks(self) -> None:
-        zygote, self._zygote = self._zygote, None
+        zygote, self._attempt.zygote = self._attempt.zygote, None
         if zygote is None:
             return
         self._loop.forget(zygote.fd)
@@ -192,7 +163,8 @@ class Supervisor:
         zygote.close()
 
     def _start_workers(self, zygote: Zygote | None) -> None:
-        plan, settings = self._plan, self._settings
+        settings = self._attempt.settings
+        plan = settings.plan
         for local_rank in range(plan.processes_per_node):
             rank = settings.node_rank * plan.processes_per_node + local_rank
             environment = worker_environment(
@@ -201,8 +173,8 @@ class Supervisor:
                 local_rank,
                 settings.environment,
                 plan_path=settings.plan_path,
-                stop_file=str(self._stop_file),
-                checkpoint_file=str(self._checkpoint_file),
+                stop_file=str(self._attempt.stop_file),
+                checkpoint_file=str(self._attempt.checkpoint_file),
                 report_fd=workers.REPORT_FD,
             )
             prefix = f"[rank {rank}] ".encode() if plan.processes_per_node > 1 else b""
@@ -212,15 +184,15 @@ class Supervisor:
             except OSError as problem:
                 self._cannot_start(settings.command[0], problem)
                 return
-            self._workers.append(worker)
+            self._attempt.workers.append(worker)
             self._loop.watch(worker.reports.fd, lambda worker=worker: self._listen_to(worker))  # type: ignore[misc]
 
     def _cannot_start(self, program: str, problem: OSError) -> None:
         # What the image does not hold will not be there next time either; a lack of memory or pids may pass.
         hopeless = problem.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
         message = f"command: cannot execute {program}: {problem.strerror or problem}"
-        self._error = Fault(LAUNCHER, time.time(), message)
-        self._error_exit = Exit.CONFIGURATION if hopeless else Exit.FAILURE
+        self._attempt.error = Fault(LAUNCHER, time.time(), message)
+        self._attempt.error_exit = Exit.CONFIGURATION if hopeless else Exit.FAILURE
         self._end_all(time.monotonic(), message)
 
     def _listen_to(self, worker: Worker) -> None:
@@ -232,14 +204,14 @@ class Supervisor:
 
     def _hear(self, worker: Worker, report: Report) -> None:
         commit = worker.progress.commit
-        worker.progress = heard(worker.progress, report, self._plan.attempt, time.monotonic())
-        if isinstance(report, StopAcknowledged) and self._notice is None:
-            self._stop("the gang agreed to stop", time.monotonic() + self._settings.grace_seconds)
+        worker.progress = heard(worker.progress, report, self._attempt.number, time.monotonic())
+        if isinstance(report, StopAcknowledged) and self._attempt.notice is None:
+            self._stop("the gang agreed to stop", time.monotonic() + self._attempt.settings.grace_seconds)
         if worker.progress.commit != commit:
             self._leave_provisional_words()
 
     def _reap(self) -> None:
-        by_pid = {worker.pid: worker for worker in self._workers if worker.alive}
+        by_pid = {worker.pid: worker for worker in self._attempt.workers if worker.alive}
         for pid, code in workers.reap().items():
             if pid in by_pid:
                 worker = by_pid[pid]
@@ -248,7 +220,7 @@ class Supervisor:
                 worker.code, worker.ended_time = code, time.time()
 
     def _give_up(self) -> None:
-        for worker in self._workers:
+        for worker in self._attempt.workers:
             if worker.alive:
                 self._warn(f"rank {worker.rank} does not end after SIGKILL (uninterruptible sleep); given up")
                 worker.code, worker.ended_time = -signal.SIGKILL, time.time()
@@ -256,56 +228,60 @@ class Supervisor:
     # Decisions
 
     def _judge(self, now: float) -> None:
-        running = [worker for worker in self._workers if worker.alive]
-        if self._kill_at is not None:
-            if now >= self._kill_at:
+        running = self._attempt.running()
+        if self._attempt.kill_at is not None:
+            if now >= self._attempt.kill_at:
                 for worker in running:
                     worker.signal(signal.SIGKILL)
             return
-        fault = first_fault(self._ended(), self._notice)
+        fault = first_fault(self._attempt.ended(), self._attempt.notice)
         if fault is not None:
             self._end_all(now, f"rank {fault.rank} failed: {fault.message}")
-        elif self._deadline is not None and now >= self._deadline and (running or self._zygote):
-            self._overdue = True
+        elif self._attempt.deadline is not None and now >= self._attempt.deadline and (running or self._attempt.zygote):
+            self._attempt.overdue = True
             self._end_all(now, "the deadline of the stop has passed")
-        elif self._notice is None:
+        elif self._attempt.notice is None:
             speakers = [(worker.rank, worker.progress) for worker in running]
-            silent = furthest_behind(speakers, self._plan.process_group_timeout_seconds, now, self._awake_since)
+            silent = furthest_behind(
+                speakers, self._attempt.settings.plan.process_group_timeout_seconds, now, self._awake_since
+            )
             if silent is not None:
-                self._hang = Hang(silent.rank, silent.step, silent.seconds, time.time())
+                self._attempt.hang = Hang(silent.rank, silent.step, silent.seconds, time.time())
                 self._end_all(now, f"rank {silent.rank} has been silent for {silent.seconds:.0f} s")
 
     def _end_all(self, now: float, why: str) -> None:
-        running = [worker for worker in self._workers if worker.alive]
+        running = self._attempt.running()
         self._voice.say(f"{why}; ending {len(running)} other worker(s)" if running else why)
-        self._kill_at = now + TERM_SECONDS
-        if self._zygote is not None:
-            self._loop.forget(self._zygote.fd)
-            self._zygote.kill()
-            self._zygote = None
+        self._attempt.kill_at = now + TERM_SECONDS
+        if self._attempt.zygote is not None:
+            self._loop.forget(self._attempt.zygote.fd)
+            self._attempt.zygote.kill()
+            self._attempt.zygote = None
         for worker in running:
             worker.signal(signal.SIGTERM)
 
     def _stop(self, reason: str, deadline: float) -> None:
         """A stop was asked; deadline: by the monotonic clock. Asked again, the first notice and the earliest deadline count."""
-        first = self._notice is None
-        if self._notice is None:
-            self._notice = Notice(time.time(), reason[:REASON_CHARACTERS])
-            self._voice.say(f"asked to stop ({self._notice.reason}); {deadline - time.monotonic():.0f} s to save and leave")
-        if self._deadline is None or deadline < self._deadline:
-            self._deadline = deadline
+        self._next = None  # whoever was to start anew leaves instead
+        first = self._attempt.notice is None
+        if self._attempt.notice is None:
+            self._attempt.notice = Notice(time.time(), reason[:REASON_CHARACTERS])
+            seconds = deadline - time.monotonic()
+            self._voice.say(f"asked to stop ({self._attempt.notice.reason}); {seconds:.0f} s to save and leave")
+        if self._attempt.deadline is None or deadline < self._attempt.deadline:
+            self._attempt.deadline = deadline
             epoch = time.time() + deadline - time.monotonic()
-            _replace(self._stop_file, {"reason": self._notice.reason, "deadline": round(epoch, 3)})
+            _replace(self._attempt.stop_file, {"reason": self._attempt.notice.reason, "deadline": round(epoch, 3)})
         if first:
-            for worker in self._workers:
-                if not self._settings.speaks and worker.progress.heard is None:
+            for worker in self._attempt.workers:
+                if not self._attempt.settings.speaks and worker.progress.heard is None:
                     worker.signal(signal.SIGTERM)
             self._leave_provisional_words()
 
     # The endpoint
 
     def _listen(self) -> None:
-        settings = self._settings
+        settings = self._attempt.settings
         try:
             self._control = Control(settings.port, settings.key, settings.pod_uid, self._mailbox.ask)
         except OSError as problem:
@@ -316,108 +292,64 @@ class Supervisor:
             self._warn("no control key: requests to stop or to save are refused")
 
     def _answer(self, question: Question) -> Answer:
+        latest = (self._next or self._attempt.settings).plan.attempt
         match question:
             case Get(path=control.PATH_METRICS):
-                return Answer(HTTPStatus.OK, self._metrics(), control.METRICS_TEXT)
+                return Answer(HTTPStatus.OK, self._attempt.metrics_text(), control.METRICS_TEXT)
             case Get(path=control.PATH_HEALTH):
                 return Answer(HTTPStatus.OK, "ok\n", "text/plain")
             case Get():
-                return Answer(HTTPStatus.OK, encode_status(self.status()))
-            case requests.Stop() | requests.Checkpoint() if question.attempt != self._plan.attempt:
-                return control.error(
-                    HTTPStatus.CONFLICT,
-                    f"attempt: {question.attempt} was meant, but this is attempt {self._plan.attempt}",
-                )
+                return Answer(HTTPStatus.OK, encode_status(self._status()))
+            case requests.Stop() | requests.Checkpoint() if question.attempt != latest:
+                why = f"attempt: {question.attempt} was meant, but this is attempt {latest}"
+                return control.error(HTTPStatus.CONFLICT, why)
+            case Plan():
+                return self._answer_plan(question)
             case requests.Stop():
                 return self._answer_stop(question)
             case requests.Checkpoint():
-                self._checkpoints_asked += 1
-                _replace(self._checkpoint_file, {"number": self._checkpoints_asked, "reason": question.reason})
-                return Answer(HTTPStatus.ACCEPTED, encode_status(self.status()))
+                self._attempt.saves_asked += 1
+                _replace(
+                    self._attempt.checkpoint_file, {"number": self._attempt.saves_asked, "reason": question.reason}
+                )
+                return Answer(HTTPStatus.ACCEPTED, encode_status(self._status()))
+
+    def _answer_plan(self, plan: Plan) -> Answer:
+        """Take the part that a later plan gives this pod: end the workers, and start again as who it says."""
+        settings = self._next or self._attempt.settings
+        refused = _unacceptable(plan, settings, leaving=self._attempt.notice is not None)
+        if refused:
+            return control.error(HTTPStatus.CONFLICT, refused)
+        path = self._folder / f"plan-{plan.attempt}.json"
+        path.write_text(encode(plan), encoding="utf-8")
+        rank = plan.node_rank(settings.pod)
+        self._next = dataclasses.replace(settings, plan=plan, plan_path=str(path), node_rank=rank)
+        self._end_all(time.monotonic(), f"the plan of attempt {plan.attempt} has come")
+        return Answer(HTTPStatus.ACCEPTED, encode_status(self._status()))
 
     def _answer_stop(self, stop: requests.Stop) -> Answer:
         left = stop.deadline - time.time()
-        if left <= 0 and self._notice is None:
+        if left <= 0 and self._attempt.notice is None:
             return control.error(
                 HTTPStatus.BAD_REQUEST,
                 f"deadline: passed {-left:.0f} s ago; it must lie ahead, in seconds since the epoch",
             )
         self._stop(stop.reason, time.monotonic() + left)
-        return Answer(HTTPStatus.ACCEPTED, encode_status(self.status()))
+        return Answer(HTTPStatus.ACCEPTED, encode_status(self._status()))
 
-    def status(self) -> Status:
-        """What GET /v1/status says now."""
-        known = self._known()
-        newest = max(known, key=lambda progress: progress.last_step_time or 0.0, default=Progress())
-        told = [warning for worker in self._workers for warning in worker.progress.warnings]
-        return Status(
-            pod_uid=self._settings.pod_uid,
-            attempt=self._plan.attempt,
-            plan_digest=self._digest,
-            node_rank=self._settings.node_rank,
-            phase=phase_of(known, stopping=self._notice is not None or self._kill_at is not None),
-            step=step_of(known),
-            loss=newest.loss,
-            tokens_per_second=newest.tokens_per_second,
-            step_seconds=newest.smooth_step_seconds,
-            first_step_time=_first_step_time(known),
-            notice_time=self._notice.time if self._notice else None,
-            notice_reason=self._notice.reason if self._notice else None,
-            commit=newest_commit(known),
-            resumed=next((progress.resumed for progress in known if progress.resumed), None),
-            durable_seconds=durable_seconds(known, time.time()),
-            fault=first_fault(self._ended(), self._notice),
-            warnings=tuple(text[:WARNING_CHARACTERS] for text in (self._warnings + told)[-WARNINGS:]),
-        )
-
-    def _metrics(self) -> str:
-        measured = [metrics.Measured(w.rank, w.alive, w.progress, w.reports.unreadable) for w in self._workers]
-        return metrics.text(self._plan, self._settings.node_rank, measured, self._notice, time.time())
-
-    # What is known
-
-    def _happened(self) -> Happened:
-        known = self._known()
-        return Happened(
-            attempt=self._plan.attempt,
-            node_rank=self._settings.node_rank,
-            workers=tuple(self._ended()),
-            notice=self._notice,
-            agreed_step=next((progress.agreed_step for progress in known if progress.agreed_step is not None), None),
-            commit=newest_commit(known),
-            resumed=next((progress.resumed for progress in known if progress.resumed), None),
-            step=step_of(known),
-            first_step_time=_first_step_time(known),
-            hang=self._hang,
-            overdue=self._overdue,
-            error=self._error,
-            error_exit=self._error_exit,
-        )
+    def _status(self) -> Status:
+        return self._attempt.status(self._warnings)
 
     def _leave_provisional_words(self) -> None:
         """Should the whole pod be killed before it can end, what is durable is still known."""
-        words = ending(self._happened())
+        words = ending(self._attempt.happened())
         cause = "the container was killed before its workers had ended"
         self._leave_words(dataclasses.replace(words, exit=128 + signal.SIGKILL, cause=cause))
-
-    def _known(self) -> list[Progress]:
-        return [worker.progress for worker in self._workers]
-
-    def _ended(self) -> list[Ended]:
-        return [end for worker in self._workers if (end := worker.end()) is not None]
 
     def _warn(self, message: str) -> None:
         if message not in self._warnings:
             self._warnings.append(message)
             self._voice.say(message)
-
-    @property
-    def _stop_file(self) -> Path:
-        return self._folder / "stop"
-
-    @property
-    def _checkpoint_file(self) -> Path:
-        return self._folder / "checkpoint"
 
 
 def _replace(path: Path, content: Mapping[str, object]) -> None:
@@ -427,5 +359,17 @@ def _replace(path: Path, content: Mapping[str, object]) -> None:
     fresh.replace(path)
 
 
-def _first_step_time(known: Sequence[Progress]) -> float | None:
-    return min((progress.first_step_time for progress in known if progress.first_step_time is not None), default=None)
+def _unacceptable(plan: Plan, settings: Settings, *, leaving: bool) -> str | None:
+    """Why a pod that runs by `settings` does not go over to a plan."""
+    now = settings.plan
+    if (plan.namespace, plan.job, plan.uid) != (now.namespace, now.job, now.uid):
+        return f"uid: the plan is of job {plan.namespace}/{plan.job} ({plan.uid}), and this pod is not"
+    if plan.attempt <= now.attempt:
+        return f"attempt: {plan.attempt} is not after {now.attempt}, which is known here"
+    if leaving:
+        return "this pod was asked to stop, and leaves"
+    try:
+        plan.node_rank(settings.pod)
+    except KeyError as problem:
+        return f"members: {problem.args[0]}"
+    return None

@@ -59,6 +59,10 @@ class Reports:
         self.unreadable += reports.count(None)
         return [report for report in reports if report is not None], True
 
+    def close(self) -> None:
+        """Hear no more."""
+        os.close(self.fd)
+
     def drain(self) -> list[Report]:
         """What a worker that has ended had still said."""
         said: list[Report] = []
