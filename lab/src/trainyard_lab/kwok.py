@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 STAGES = Path(__file__).parent / "stages"
-POD_NETWORK = "10.128.0.1/12"
+# Loopback: nothing that a test asks a pretended pod may leave the machine, and the operator refuses such an address.
+POD_NETWORK = "127.64.0.1/10"
 
 PRETENDED = {"kwok.x-k8s.io/node": "fake"}
 PREFIX = "kwok.trainyard.dev"
