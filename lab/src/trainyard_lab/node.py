@@ -4,6 +4,7 @@ The settings are those of any kubelet; each one that is not says why it has to b
 """
 
 import json
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ CNI_RESULTS = Path("/var/lib/cni/results")
 SHIM_SOCKETS = Path("/run/containerd/s")
 DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
 CGROUPS = Path("/sys/fs/cgroup")
+KUBELET_PORT = 10250
+KUBELET_ATTEMPTS = 5
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
 
 
@@ -214,7 +217,11 @@ def start_containerd(lab: Lab, node: Node) -> None:
 
 
 def start_kubelet(lab: Lab, node: Node, programs: Mapping[str, Path]) -> None:
-    """Start kubelet and kube-proxy if they do not run."""
+    """Start kubelet and kube-proxy if they do not run; returns when the kubelet answers.
+
+    Every kubelet of a machine opens the same socket for device plugins, whatever its root folder; two that do it at the
+    same instant collide, and one of them ends. On a real node systemd would start it again.
+    """
     settings = folders(lab, node).settings
     kubelet: list[str | Path] = [
         programs["kubelet"],
@@ -225,8 +232,26 @@ def start_kubelet(lab: Lab, node: Node, programs: Mapping[str, Path]) -> None:
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
     ]
-    _started(lab, node, "kubelet", kubelet)
     _started(lab, node, "kube-proxy", [programs["kube-proxy"], f"--config={settings}/kube-proxy.yaml"])
+    for attempt in range(1, KUBELET_ATTEMPTS + 1):
+        process = _started(lab, node, "kubelet", kubelet)
+        try:
+            processes.wait_until(
+                lambda: _listens(node), f"kubelet of {node.name}", deadline_seconds=60, needs=[process]
+            )  # fmt: skip
+        except processes.ProcessError:
+            if attempt == KUBELET_ATTEMPTS or processes.is_alive(process):
+                raise
+        else:
+            return
+
+
+def _listens(node: Node) -> bool:
+    try:
+        socket.create_connection((node.address, KUBELET_PORT), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def program_names(node: Node) -> tuple[str, ...]:
