@@ -58,3 +58,9 @@ async def test_metrics_are_served_as_text() -> None:
     status, text = await page(Health([], Metrics("0.1.0")), "/metrics")
     assert status == 200
     assert 'trainyard_build_info{version="0.1.0"} 1.0' in text
+
+
+def test_the_silence_of_each_watch_is_measured() -> None:
+    clock = Clock()
+    health = Health([AWatch("Node", True, clock.now - 12.0)], Metrics("0"), clock)
+    assert health.metrics.registry.get_sample_value("trainyard_watch_silence_seconds", {"kind": "Node"}) == 12.0

@@ -9,11 +9,10 @@ from prometheus_client import generate_latest
 from trainyard.api.conditions import Phase, Reason
 from trainyard.api.training_job import Pending, Restarts, SavedCheckpoint, Stop, TrainingJobStatus
 from trainyard.contract.status import Status
-from trainyard.cycle.actions import Outcome
 from trainyard.telemetry.metrics import CYCLE_BUDGET_SECONDS, Metrics, changed
 from trainyard.world.records import Answer, Job, Membership, Node, Pod, World
 
-NOTHING = Outcome(turns=())
+SPINE, LEAF = "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0"
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -58,7 +57,7 @@ def a_node(name: str, **known: object) -> Node:
 
 def shown(world: World) -> Metrics:
     metrics = Metrics("0.1.0")
-    metrics.cycled(world, NOTHING, 0.001)
+    metrics.cycled(world, 0.001)
     return metrics
 
 
@@ -84,7 +83,7 @@ def test_an_ended_job_has_no_series_of_its_own() -> None:
     metrics = shown(World(jobs={j.uid: j for j in (running, ended)}))
     assert b'job="second"' in generate_latest(shown(World(jobs={"x": a_job("second", phase=Phase.RUNNING)})).registry)
     assert b'job="second"' not in generate_latest(metrics.registry)
-    metrics.cycled(World(), NOTHING, 0.001)
+    metrics.cycled(World(), 0.001)
     assert b'job="first"' not in generate_latest(metrics.registry)
 
 
@@ -105,10 +104,21 @@ def test_a_node_is_used_from_the_moment_a_member_is_pinned_to_it() -> None:
     assert [value(metrics, "trainyard_nodes", state=s) for s in ("free", "used", "unavailable")] == [1, 1, 1]
 
 
+def test_free_nodes_count_by_the_largest_gang_that_fits_within_one_domain() -> None:
+    leaves = {"a1": "a", "a2": "a", "b1": "b", "b2": "b", "b3": "b"}
+    labels = {name: {SPINE: "s", LEAF: leaf} for name, leaf in leaves.items()}
+    nodes = {name: replace(a_node(name), labels=labels[name], unschedulable=name == "b3") for name in leaves}
+    job = a_job("j", phase=Phase.RUNNING, attempt=1)
+    member = a_member(job, 0, "b2")
+    metrics = shown(World(nodes=nodes, jobs={job.uid: job}, pods={member.uid: member}))
+    assert value(metrics, "trainyard_best_domain_free_nodes", level="leaf") == 2
+    assert value(metrics, "trainyard_best_domain_free_nodes", level="spine") == 3
+
+
 def test_a_cycle_over_its_budget_is_counted() -> None:
     metrics = shown(World())
     assert value(metrics, "trainyard_cycles_over_budget_total") == 0
-    metrics.cycled(World(), NOTHING, CYCLE_BUDGET_SECONDS * 2)
+    metrics.cycled(World(), CYCLE_BUDGET_SECONDS * 2)
     assert value(metrics, "trainyard_cycles_over_budget_total") == 1
     assert value(metrics, "trainyard_cycle_duration_seconds_count") == 2
 

@@ -85,7 +85,7 @@ class Loop:
         now = self._clock()
         began = time.perf_counter()
         outcome = self._cycle(world, now)
-        self._metrics.cycled(world, outcome, time.perf_counter() - began)
+        self._metrics.cycled(world, time.perf_counter() - began)
         self._backoff.keep(set(world.jobs))
         for job_uid, todo in _by_job(outcome).items():
             if job_uid in self._at_work:

@@ -45,7 +45,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = 500
     settings.queueing.idle_timeout = 2.0
     settings.queueing.exit_timeout = 1.0
-    settings.execution.max_workers = 1  # no handler is synchronous
+    settings.execution.max_workers = 1  # for the login; no handler is synchronous
     settings.process.ultimate_exiting_timeout = _EXIT_SECONDS
     return settings
 
@@ -60,8 +60,7 @@ def registry(wake: Callable[[], None]) -> kopf.OperatorRegistry:
     for plural in (names.JOBS, names.FABRICS):
         kopf.on.event(group=names.GROUP, version=names.VERSION, plural=plural, registry=handlers)(woken)
 
-    @kopf.on.login(registry=handlers)
-    def login(**known: Any) -> kopf.ConnectionInfo | None:
-        return kopf.login_with_service_account(**known) or kopf.login_with_kubeconfig(**known)
+    # By the same library as our own client, so that both reach the same API server under the same name.
+    kopf.on.login(registry=handlers)(kopf.login_via_client)
 
     return handlers

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from aiohttp import web
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from trainyard.telemetry.metrics import Metrics
 
@@ -35,8 +37,8 @@ class Watch(Protocol):
     def last_activity(self) -> float: ...
 
 
-@dataclass(slots=True)
-class Health:
+@dataclass(eq=False, slots=True)
+class Health(Collector):
     """What is watched over. beat: when the event loop last turned, of `clock`."""
 
     watches: Sequence[Watch]
@@ -46,6 +48,16 @@ class Health:
 
     def __post_init__(self) -> None:
         self.beat = self.clock()
+        self.metrics.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """How long each watch has been silent, for Prometheus."""
+        silence = GaugeMetricFamily(
+            "trainyard_watch_silence_seconds", "Since a watch last heard anything.", labels=["kind"]
+        )
+        for watch in self.watches:
+            silence.add_metric([watch.kind], max(0.0, self.clock() - watch.last_activity))
+        yield silence
 
     async def heartbeat(self) -> None:
         """Beats for ever, and measures by how much each beat is late."""

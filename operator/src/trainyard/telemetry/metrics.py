@@ -19,7 +19,9 @@ from prometheus_client.registry import Collector
 from trainyard.api.conditions import Phase
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.status import Status
-from trainyard.cycle.actions import Action, Outcome
+from trainyard.cycle.actions import Action
+from trainyard.topology.dialects import detect
+from trainyard.topology.tree import build
 from trainyard.world.records import Job, Node, World
 
 CYCLE_BUDGET_SECONDS: Final = 0.1
@@ -162,12 +164,12 @@ class Metrics:
 
     # What controller/ reports.
 
-    def cycled(self, world: World, outcome: Outcome, seconds: float) -> None:
+    def cycled(self, world: World, seconds: float) -> None:
         """A cycle was computed in `seconds`; its world is what the next scrape describes."""
         self._cycle_seconds.observe(seconds)
         if seconds > CYCLE_BUDGET_SECONDS:
             self._over_budget.inc()
-        self.scene.show(world, outcome)
+        self.scene.show(world)
 
     def acted(self, action: Action, result: str) -> None:
         """An action was carried out, or was not."""
@@ -245,11 +247,10 @@ class Scene(Collector):
 
     def __init__(self) -> None:
         self._world = World()
-        self._outcome = Outcome(turns=())
 
-    def show(self, world: World, outcome: Outcome) -> None:
+    def show(self, world: World) -> None:
         """Describe this world from now on."""
-        self._world, self._outcome = world, outcome
+        self._world = world
 
     def collect(self) -> Iterator[Metric]:
         """The families, in a fixed order."""
@@ -257,6 +258,12 @@ class Scene(Collector):
         yield _family("trainyard_jobs", "Jobs by phase.", "phase", _phases(world))
         yield _family("trainyard_jobs_pending", "Waiting jobs by why they wait.", "reason", _pending(world))
         yield _family("trainyard_nodes", "Nodes by whether a member of a gang is on them.", "state", _nodes(world))
+        yield _family(
+            "trainyard_best_domain_free_nodes",
+            "Free nodes in that domain of a level that has most: the largest gang that fits within one.",
+            "level",
+            _best_domains(world),
+        )
         yield _family(
             "trainyard_launchers_silent", "Launchers whose last question got no answer.", None, {"": _silent(world)}
         )
@@ -281,7 +288,11 @@ def _pending(world: World) -> Mapping[str, int]:
 
 
 def _nodes(world: World) -> Mapping[str, int]:
-    """used: a live member is bound or pinned there; else unavailable: cordoned or not ready; else free."""
+    return {"free": 0, "used": 0, "unavailable": 0} | Tally(_node_states(world).values())
+
+
+def _node_states(world: World) -> Mapping[str, str]:
+    """By node name. used: a live member is bound or pinned there; else unavailable: cordoned or not ready; else free."""
     members = [pod for pod in world.pods.values() if pod.live and pod.membership]
     used = {pod.node or pod.membership.node for pod in members if pod.membership}
 
@@ -290,7 +301,17 @@ def _nodes(world: World) -> Mapping[str, int]:
             return "used"
         return "free" if node.ready and not node.unschedulable else "unavailable"
 
-    return {"free": 0, "used": 0, "unavailable": 0} | Tally(state(node) for node in world.nodes.values())
+    return {name: state(node) for name, node in world.nodes.items()}
+
+
+def _best_domains(world: World) -> Mapping[str, int]:
+    """By level. Free nodes that are far apart are worth less than their number says; this is how much less."""
+    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()))
+    free = [name for name, state in _node_states(world).items() if state == "free"]
+    return {
+        level.name: max(Tally(tree.domain(name, depth) for name in free).values(), default=0)
+        for depth, level in enumerate(tree.levels, start=1)
+    }
 
 
 def _silent(world: World) -> int:
