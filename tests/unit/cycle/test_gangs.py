@@ -242,6 +242,24 @@ def test_an_object_that_makes_no_sense_fails_with_the_fields_path_and_nothing_is
     assert len(cluster.events) == 1
 
 
+def test_a_status_that_cannot_be_read_is_never_overwritten(cluster: Pretend) -> None:
+    running(cluster, nodes=2)
+    job = cluster.job("train")
+    error = FieldError("status.phase", "'Hovering' is no phase")
+    cluster.jobs[job.uid] = replace(job, spec=None, status=job.status.but(started_at=None), errors=(error,))
+    before = dict(cluster.jobs), dict(cluster.pods)
+    cluster.operate(3)
+    assert (dict(cluster.jobs), dict(cluster.pods)) == before
+    assert cluster.events[-1][1] == Reason.UNREADABLE_STATUS
+
+
+def test_a_setting_that_will_not_do_what_it_says_is_told_when_the_gang_starts(cluster: Pretend) -> None:
+    running(cluster, nodes=1, network={"env": [{"name": "GLOO_SOCKET_IFNAME", "value": "=eth0"}]})
+    doubts = [message for _, reason, message in cluster.events if reason == Reason.QUESTIONABLE_SETTINGS]
+    assert len(doubts) == 1
+    assert "gloo knows neither = nor ^" in doubts[0]
+
+
 def test_a_template_that_the_server_refuses_is_tried_once_per_generation(cluster: Pretend) -> None:
     tried: list[int] = []
 

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     TEMPLATE_REFUSED = "TemplateRefused"
     VOLUME_NOT_FOUND = "VolumeNotFound"
     PRIORITY_CLASS_NOT_FOUND = "PriorityClassNotFound"
+    UNREADABLE_STATUS = "UnreadableStatus"
     CHECKING = "Checking"
     # waiting
     INSUFFICIENT_NODES = "InsufficientNodes"
@@ -62,6 +63,7 @@ class Reason(StrEnum):
     # going
     RESERVED = "Reserved"
     GANG_STARTED = "GangStarted"
+    QUESTIONABLE_SETTINGS = "QuestionableSettings"
     ALL_RUNNING = "AllRunning"
     MEMBERS_STARTING = "MembersStarting"
     LAUNCHER_UNREACHABLE = "LauncherUnreachable"

@@ -46,6 +46,11 @@ def summary(tree: Tree, job: Job) -> PlanSummary:
     )
 
 
+def warnings(world: World, job: Job) -> tuple[str, ...]:
+    """What the user had better change about the settings of the job's network libraries."""
+    return _settings(world, job).warnings
+
+
 def sample(world: World, job: Job) -> Manifest:
     """A pod as the members will be, for the API server to look at."""
     return trial_pod(job, _settings(world, job))

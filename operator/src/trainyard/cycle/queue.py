@@ -17,7 +17,7 @@ from trainyard.api.names import plan_name
 from trainyard.api.template import pod_spec
 from trainyard.api.training_job import Pending, Reservation, TrainingJobStatus, Victim
 from trainyard.cycle import actions as act
-from trainyard.cycle.members import make_members, sample, summary
+from trainyard.cycle.members import make_members, sample, summary, warnings
 from trainyard.cycle.room import Room
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.decide import Decision, refuse
@@ -322,9 +322,10 @@ def _start(world: World, tree: Tree, job: Job, nodes: tuple[str, ...], now: floa
         message = f"attempt {attempt} starts on {len(nodes)} nodes across the cluster: {_short(nodes)}"
     status = conditions.put(status, ConditionType.PLACED, True, Reason.GANG_STARTED, message, now, job.generation)
     started = job.with_status(status)
-    told = act.Announce(job.namespace, job.name, job.uid, "Normal", Reason.GANG_STARTED, message)
+    told = _told(job, Reason.GANG_STARTED, message, "Normal")
+    doubts = [a for doubt in warnings(world, started) for a in _told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]
     old = (act.DeletePlan(job.namespace, plan_name(job.name, attempt - 1)),) if attempt > 1 else ()
-    return Waiting(status, (*make_members(world, tree, started, frozenset()), told, *old))
+    return Waiting(status, (*make_members(world, tree, started, frozenset()), *told, *doubts, *old))
 
 
 def _short(nodes: tuple[str, ...]) -> str:

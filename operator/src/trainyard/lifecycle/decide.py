@@ -97,6 +97,8 @@ def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     """Total: every state has an answer, and every wait a deadline."""
     if job.deleted is not None:
         return _tear_down(job, gang, around, now)
+    if any(error.path.startswith("status") for error in job.errors):
+        return _leave_alone(job)
     if job.status.phase is not None and job.status.phase.ended and not _edited_after_refusal(job):
         return _settle(job, gang, now)
     if job.spec is None:
@@ -109,6 +111,14 @@ def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     if job.spec.suspend:
         return _wake_for(_suspended(job, swept, now), gang.others, now)
     return _wake_for(Decision(_observed(job, job.status, now), swept, queue=True), gang.others, now)
+
+
+def _leave_alone(job: Job) -> Decision:
+    """The status is this operator's memory, and it cannot read it: perhaps a newer version wrote it. What it does not understand
+    it does not touch, neither the job nor its pods."""
+    message = "; ".join(str(error) for error in job.errors)
+    said = f"{message}; a newer operator may have written it: run that one, or delete the job"
+    return Decision(job.status, (Tell("Warning", Reason.UNREADABLE_STATUS, said),))
 
 
 def refuse(job: Job, reason: Reason, message: str, now: float) -> Decision:
