@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -41,6 +42,11 @@ def until_stopped():
     while not os.path.exists(STOP):
         time.sleep(0.01)
     return json.load(open(STOP))
+
+def wait_for(name):
+    # until the test opens the gate: a file beside this one
+    while not os.path.exists(os.path.join(os.path.dirname(__file__), name)):
+        time.sleep(0.01)
 
 def save(n, attempt=1):
     say.checkpoint_started(n, attempt, f"/ckpt/{n}")
@@ -91,6 +97,10 @@ class Launched:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def opens(self, gate: str) -> None:
+        """Let workers go on that wait_for it."""
+        (self.folder / gate).touch()
 
     def children(self) -> list[int]:
         """Pids of its workers and of what it has adopted, zombies too."""
@@ -166,8 +176,6 @@ class Launched:
 
 def free_port() -> int:
     """A port that nobody listens at now."""
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import socket
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from support.launching import a_plan, free_port, launched, until
@@ -213,32 +215,36 @@ def test_at_the_deadline_whoever_is_left_is_killed(tmp_path):
 
 def test_a_silent_worker_is_a_hang_and_the_one_behind_is_named(tmp_path):
     script = """
+print("up")
+wait_for("both-up")
 step(1)
 if LOCAL == 0: step(2)
 time.sleep(100)
 """
     plan = a_plan(procs=2, process_group_timeout_seconds=0.1)
-    with launched(
-        tmp_path, script, plan=plan, before="import trainyard_trainer.launch.hang as h; h.MARGIN_SECONDS = 1"
-    ) as it:
-        assert it.wait() == Exit.HANG
-    assert it.words.fault.rank == 1
-    assert it.words.cause.startswith("rank 1 is behind: silent for ")
-    assert it.words.step == 1
+    before = "import trainyard_trainer.launch.hang as h; h.MARGIN_SECONDS = 1"
+    with launched(tmp_path, script, plan=plan, before=before) as launcher:
+        launcher.says("[rank 0] up")
+        launcher.says("[rank 1] up")
+        launcher.opens("both-up")
+        assert launcher.wait() == Exit.HANG
+    assert launcher.words.fault.rank == 1
+    assert launcher.words.cause.startswith("rank 1 is behind: silent for ")
+    assert launcher.words.step == 1
 
 
 def test_frozen_and_thawed_it_blames_nobody_for_the_time_between(tmp_path):
     script = "step(1); until_stopped(); save_and_leave(1)"
     before = """
 import trainyard_trainer.launch.hang as h, trainyard_trainer.launch.supervisor as s
-h.MARGIN_SECONDS = 1.5; s.FREEZE_SECONDS = 0.2
+h.MARGIN_SECONDS = 3; s.FREEZE_SECONDS = 0.2
 """
     plan = a_plan(process_group_timeout_seconds=0.1)
     with launched(tmp_path, script, plan=plan, before=before) as launcher:
         launcher.reaches(lambda status: status.step == 1)
         launcher.signal(signal.SIGSTOP)
         frozen = time.monotonic()
-        until(lambda: time.monotonic() - frozen > 2.5, "the freeze")
+        until(lambda: time.monotonic() - frozen > 3.3, "the freeze")
         launcher.signal(signal.SIGCONT)
         assert launcher.stop()[0] == 202
         assert launcher.wait() == Exit.YIELDED
@@ -249,9 +255,12 @@ def test_frozen_past_its_deadline_it_still_yields_what_its_workers_saved(tmp_pat
     with launched(tmp_path, script) as launcher:
         launcher.reaches(lambda status: status.step == 1)
         assert launcher.stop(seconds=0.5)[0] == 202
+        (worker,) = launcher.children()
         launcher.signal(signal.SIGSTOP)
         frozen = time.monotonic()
-        until(lambda: time.monotonic() - frozen > 0.8, "the freeze")
+        state = Path(f"/proc/{worker}/stat")
+        until(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z", "the worker's end")
+        until(lambda: time.monotonic() - frozen > 0.6, "the deadline")
         launcher.signal(signal.SIGCONT)
         assert launcher.wait() == Exit.YIELDED
 
@@ -382,8 +391,6 @@ def test_killed_itself_it_has_already_said_what_is_durable(tmp_path):
 
 
 def test_a_taken_port_does_not_keep_the_gang_from_training(tmp_path):
-    import socket
-
     port = free_port()
     holder = socket.create_server(("", port))
     script = "step(1); print('training'); until_stopped(); save_and_leave(1)"
