@@ -6,7 +6,9 @@ import signal
 
 import pytest
 from support.api import Api, wait_until
+from support.nodes import Nodes
 from support.operator import Operators
+from trainyard.api import names
 from trainyard_lab.controlplane import API_SERVER, ControlPlane
 
 
@@ -24,6 +26,29 @@ async def test_it_becomes_ready_and_leads(api: Api, operators: Operators) -> Non
     assert status == 200
     assert 'trainyard_watch_relists_total{kind="trainingjobs"' in text
     assert not operator.said("Traceback")
+
+
+async def test_kopf_wakes_the_loop_and_leaves_no_trace_on_what_it_watches(
+    api: Api, operators: Operators, nodes: Nodes, namespace: str
+) -> None:
+    operator = await operators.start(log_level="debug")
+    await operator.wait_until_leads()
+    trainer = {"name": "trainer", "image": "pretended", "command": ["train"]}
+    job = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND_JOB,
+        "metadata": {"name": "lm", "namespace": namespace},
+        "spec": {"nodes": 1, "template": {"spec": {"nodeSelector": nodes.selector, "containers": [trainer]}}},
+    }
+
+    async def woken() -> bool:
+        return operator.said("Handler 'registry.<locals>.woken' succeeded")
+
+    await api.create(job)
+    await wait_until(woken, bool, what="kopf to see the job")
+    made = await api.wait_for("TrainingJob", "lm", namespace, lambda seen: "pending" in seen.get("status", {}))
+    assert "annotations" not in made["metadata"]
+    assert set(made["metadata"].get("finalizers", ())) <= {names.FINALIZER_JOB}
 
 
 async def test_sigterm_releases_the_lease_and_a_standby_takes_over_at_once(api: Api, operators: Operators) -> None:

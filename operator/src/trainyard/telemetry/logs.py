@@ -64,6 +64,6 @@ def configure(level: str, stream: TextIO = sys.stderr) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # An access log line per probe and scrape, and kopf's greeting, say nothing that a metric does not.
+    # A line per probe, and kopf's greeting, say nothing that a metric does not; whoever debugs may want them.
     for talkative in ("aiohttp.access", "kopf"):
-        logging.getLogger(talkative).setLevel(max(logging.WARNING, root.level))
+        logging.getLogger(talkative).setLevel(logging.DEBUG if root.level == logging.DEBUG else logging.WARNING)
