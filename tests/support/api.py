@@ -1,6 +1,7 @@
 """Raw JSON to the real API server, for tests that assert the state of the world."""
 
 import asyncio
+import json
 import pprint
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
@@ -109,10 +110,12 @@ class Api:
                 params=query,
                 headers={"Content-Type": content_type} if body is not None else {},
             ) as answer:
-                content: Object = await answer.json(content_type=None)
+                text = await answer.text()
+            # A path of an API group that is not there is answered in plain text.
+            content: Object = json.loads(text) if text.startswith("{") else {"message": text.strip()}
             if answer.status < 400:
                 return content
-            error = ApiError(method, path, answer.status, content if isinstance(content, dict) else {})
+            error = ApiError(method, path, answer.status, content)
             initializing = error.code == 429 and "initializing" in error.message
             if not initializing or asyncio.get_running_loop().time() > deadline:
                 raise error

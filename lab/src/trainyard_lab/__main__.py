@@ -20,6 +20,7 @@ from trainyard_lab.progress import say, step
 
 # Kubelets renew their lease every 10 s; a node that misses two is lost. Kubernetes' own 50 s would be most of a test.
 NODE_GRACE_SECONDS = 20
+CHANGING = "another run changes the lab; this one waits for it"
 EXPECTED = (build.BuildError, packages.PackagesMissing, ProcessError)
 
 
@@ -46,19 +47,21 @@ def prepare(lab: Lab) -> tuple[Mapping[str, Path], Sequence[images.Archive]]:
 
 def up(lab: Lab) -> None:
     programs, archives = prepare(lab)
-    fabric.network_up(lab.topology)
     plane = control_plane(lab)
-    with step("start the control plane"):
-        plane.start()
-    nodes.up(lab, plane, programs, archives)
+    with build.lock("lab", CHANGING):
+        fabric.network_up(lab.topology)
+        with step("start the control plane"):
+            plane.start()
+        nodes.up(lab, plane, programs, archives)
     say(f"the lab is up; export KUBECONFIG={plane.kubeconfig}")
 
 
 def down(lab: Lab) -> None:
-    nodes.down(lab)
-    control_plane(lab).stop()
-    fabric.network_down(lab.topology)
-    shutil.rmtree(lab.run, ignore_errors=True)
+    with build.lock("lab", CHANGING):
+        nodes.down(lab)
+        control_plane(lab).stop()
+        fabric.network_down(lab.topology)
+        shutil.rmtree(lab.run, ignore_errors=True)
     say("the lab is down")
 
 
