@@ -205,7 +205,7 @@ class Supervisor:
     def _hear(self, worker: Worker, report: Report) -> None:
         commit = worker.progress.commit
         worker.progress = heard(worker.progress, report, self._attempt.number, time.monotonic())
-        if isinstance(report, StopAcknowledged) and self._attempt.notice is None:
+        if isinstance(report, StopAcknowledged) and self._attempt.notice is None and self._next is None:
             self._stop("the gang agreed to stop", time.monotonic() + self._attempt.settings.grace_seconds)
         if worker.progress.commit != commit:
             self._leave_provisional_words()
