@@ -1,4 +1,4 @@
-"""`kubectl trainyard status`, by the real kubectl, of a job that the real operator runs."""
+"""`kubectl trainyard`, by the real kubectl, on a real API server."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from support.nodes import Nodes, a_node
 from support.operator import Operators
 from trainyard.api import names
 from trainyard_lab import kubectl
+from trainyard_lab.controlplane import ControlPlane
+
+SPINE, LEAF = "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0"
 
 
 async def test_status_says_who_runs_where_and_why_another_waits(
@@ -24,7 +27,7 @@ async def test_status_says_who_runs_where_and_why_another_waits(
     await api.wait_for("TrainingJob", "first", namespace, lambda job: job["status"].get("attempt") == 1)
     waiting = lambda job: job["status"].get("pending", {}).get("reason") == "InsufficientNodes"  # noqa: E731
     await api.wait_for("TrainingJob", "second", namespace, waiting)
-    first, second = (status(operators, namespace, name) for name in ("first", "second"))
+    first, second = (trainyard(operators.plane, "status", name, "-n", namespace) for name in ("first", "second"))
     assert first.startswith(f"{namespace}/first: Starting, attempt 1, 0 of 2 nodes train")
     assert f"0     first-0  {namespace}-a" in first
     assert f"1     first-1  {namespace}-b" in first
@@ -32,12 +35,29 @@ async def test_status_says_who_runs_where_and_why_another_waits(
     assert "InsufficientNodes\n  needs 2 nodes" in second
 
 
-def status(operators: Operators, namespace: str, name: str) -> str:
+async def test_topology_shows_the_nodes_by_place_with_their_room(
+    api: Api, control_plane: ControlPlane, nodes: Nodes, namespace: str
+) -> None:
+    (a, b) = await nodes.add(
+        a_node("a", labels={SPINE: "s", LEAF: "l1"}),
+        a_node("b", labels={SPINE: "s", LEAF: "l2"}, accelerators=4, unschedulable=True),
+    )
+    assert trainyard(control_plane, "topology").splitlines() == [
+        "2 nodes; levels: spine > leaf",
+        "spine s",
+        "  leaf l1",
+        f"    {a}  8 of 8 nvidia.com/gpu free",
+        "  leaf l2",
+        f"    {b}  4 of 4 nvidia.com/gpu free, cordoned",
+    ]
+
+
+def trainyard(plane: ControlPlane, *arguments: str) -> str:
     """What the plugin prints when kubectl finds it on the path."""
     path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
     done = subprocess.run(
-        [kubectl.program(), "trainyard", "status", name, "--namespace", namespace],
-        env={"PATH": path, "KUBECONFIG": str(operators.plane.kubeconfig)},
+        [kubectl.program(), "trainyard", *arguments],
+        env={"PATH": path, "KUBECONFIG": str(plane.kubeconfig)},
         capture_output=True,
         text=True,
         check=False,

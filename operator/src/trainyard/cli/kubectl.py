@@ -1,4 +1,4 @@
-"""kubectl trainyard: what kubectl itself cannot say about a job.
+"""kubectl trainyard: what kubectl itself cannot say about jobs and nodes.
 
 It only reads, with the rights of whoever calls it.
 """
@@ -20,13 +20,15 @@ import yaml
 from trainyard import __version__
 from trainyard.api import names
 from trainyard.cli.page import status_page
+from trainyard.cli.yard import topology_page
 from trainyard.kube import decode, resources
-from trainyard.kube.client import KubeClient
+from trainyard.kube.client import KubeClient, Object
 from trainyard.kube.errors import ApiError
-from trainyard.kube.shapes import CustomShape, PodShape, Shape
-from trainyard.world.records import Job, Pod
+from trainyard.kube.shapes import CustomShape, NodeShape, PodShape, Shape
+from trainyard.world.records import Job, Pod, World
 
-_JOB: Final = Shape(CustomShape)
+_NODE: Final = Shape(NodeShape)
+_OWN: Final = Shape(CustomShape)
 _POD: Final = Shape(PodShape)
 
 
@@ -34,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        print(asyncio.run(_status(options)), end="")
+        print(asyncio.run(options.page(options)), end="")
     except ApiError as error:
         print(f"kubectl trainyard: {error}", file=sys.stderr)
         return 1
@@ -43,14 +45,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="kubectl trainyard", description="What kubectl itself cannot say about a TrainingJob."
+        prog="kubectl trainyard", description="What kubectl itself cannot say about jobs and nodes."
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     status = commands.add_parser("status", help="a job on one page: why it waits, how far it is, who runs where")
     status.add_argument("job", metavar="JOB", help="name of the TrainingJob")
     status.add_argument("-n", "--namespace", help="its namespace; otherwise that of the kubeconfig's current context")
-    status.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
+    status.set_defaults(page=_status)
+    topology = commands.add_parser("topology", help="the nodes by place in the network, with room and gangs")
+    topology.set_defaults(page=_topology)
+    for command in (status, topology):
+        command.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
     return parser
 
 
@@ -61,11 +67,32 @@ async def _status(options: argparse.Namespace) -> str:
     return status_page(job, members, time.time())
 
 
+async def _topology(options: argparse.Namespace) -> str:
+    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        nodes = [decode.node(_NODE.one.validate_python(raw)) for raw in await _all(client, resources.NODES)]
+        pods = [decode.pod(_POD.one.validate_python(raw)) for raw in await _all(client, resources.PODS)]
+        fabrics = [decode.fabric(_OWN.one.validate_python(raw)) for raw in await _all(client, resources.FABRICS)]
+    return topology_page(
+        World(
+            nodes={node.name: node for node in nodes},
+            pods={pod.uid: pod for pod in pods if pod is not None},
+            fabrics={fabric.name: fabric for fabric in fabrics},
+        )
+    )
+
+
+async def _all(
+    client: KubeClient, resource: resources.Resource, namespace: str | None = None, labels: str = ""
+) -> list[Object]:
+    items: list[Object] = json.loads(await client.list_page(resource, namespace=namespace, labels=labels))["items"]
+    return items
+
+
 async def _read(client: KubeClient, namespace: str, name: str) -> tuple[Job, Sequence[Pod]]:
     raw = await client.get(resources.JOBS, namespace, name)
-    job = decode.job(_JOB.one.validate_python(raw))
-    page = await client.list_page(resources.PODS, namespace=namespace, labels=f"{names.LABEL_JOB_UID}={job.uid}")
-    pods = (decode.pod(_POD.one.validate_python(item)) for item in json.loads(page)["items"])
+    job = decode.job(_OWN.one.validate_python(raw))
+    members = await _all(client, resources.PODS, namespace, f"{names.LABEL_JOB_UID}={job.uid}")
+    pods = (decode.pod(_POD.one.validate_python(member)) for member in members)
     return job, [pod for pod in pods if pod is not None]
 
 
