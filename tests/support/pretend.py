@@ -157,7 +157,7 @@ class Pretend:
         """kubectl delete pod."""
         pod = self.pod(name)
         seconds = pod.grace_seconds if grace is None else grace
-        self.pods[pod.uid] = replace(pod, deleted=self.now + seconds)
+        self.pods[pod.uid] = replace(pod, deleted=self.now, grace_seconds=seconds)
 
     def crash(self, name: str, rank: int = 0, signal: str = "SIGKILL") -> None:
         """A worker of a pod is killed."""
@@ -338,9 +338,8 @@ class Pretend:
         if pod is None:
             return
         seconds = pod.grace_seconds if grace is None else float(grace)
-        deadline = self.now + seconds
-        if pod.deleted is None or deadline < pod.deleted:
-            self.pods[uid] = replace(pod, deleted=deadline)
+        if pod.killed is None or self.now + seconds < pod.killed:
+            self.pods[uid] = replace(pod, deleted=self.now, grace_seconds=seconds)
         if grace == 0 or not pod.node:
             ended = replace(self.pods[uid], phase="Failed") if not pod.node else self.pods[uid]
             if not pod.held or not pod.node:
@@ -416,7 +415,7 @@ class Pretend:
         elif pod.deleted is not None and launcher is not None and isinstance(pod.trainer, Running):
             if not launcher.frozen:
                 launcher.notice = launcher.notice or self.now
-            if self.now >= pod.deleted:
+            if pod.killed is not None and self.now >= pod.killed:
                 self._end(pod, 137, "Killed")
 
     def _newest(self, plan: Plan) -> Mark | None:

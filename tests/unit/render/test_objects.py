@@ -39,6 +39,6 @@ def test_the_plan_is_written_once_for_its_attempt_and_never_changed():
 
 def test_the_key_is_not_in_what_is_rendered():
     made = control(a_job())
-    assert made["metadata"]["name"] == "small-lm-control"
+    assert made["metadata"]["name"] == "small-lm-control-0b5f9a6e"
     assert "data" not in made
     assert "stringData" not in made

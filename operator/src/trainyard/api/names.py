@@ -74,9 +74,10 @@ def plan_name(job: str, attempt: int) -> str:
     return f"{job}-plan-{attempt}"
 
 
-def control_name(job: str) -> str:
-    """The Secret that holds the job's control key."""
-    return f"{job}-control"
+def control_name(job: str, uid: str) -> str:
+    """The Secret that holds the job's control key. The uid is in it: the key of a job that had the name before is another, and
+    the operator, which may not read Secrets, could not tell them apart."""
+    return f"{job}-control-{uid[:8]}"
 
 
 def is_reserved_env(name: str) -> bool:

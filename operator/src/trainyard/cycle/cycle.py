@@ -150,6 +150,6 @@ def _orphans(world: World, now: float) -> list[act.Turn]:
         if membership is None or membership.job_uid in world.jobs or not pod.held:
             continue
         over = not pod.live or getattr(pod.trainer, "exit_code", None) is not None
-        if over or (pod.deleted is not None and now > pod.deleted + deadlines.KILLED):
+        if over or (pod.killed is not None and now > pod.killed + deadlines.KILLED):
             turns.append(act.Turn(membership.job_uid, (act.ReleasePod(pod.namespace, pod.name, pod.uid),)))
     return turns

@@ -104,7 +104,7 @@ def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     if job.spec is None:
         return _refuse(job, Reason.INVALID_SPEC, "; ".join(str(error) for error in job.errors), now)
     if not job.held:
-        return Decision(_observed(job, job.status, now), (HoldJob(),))
+        return Decision(job.status, (HoldJob(),))
     if is_open(job):
         return _tend(job, gang, around, now)
     swept = _sweep(job, gang, now)
@@ -419,8 +419,8 @@ def _seat_deadlines(seat: Seat) -> list[float]:
     if pod is None:
         return []
     due = [pod.created + deadlines.UNSCHEDULED] if not pod.node else []
-    if pod.deleted is not None and seat.ended is None:
-        due.append(pod.deleted + deadlines.KILLED + 0.001)
+    if pod.killed is not None and seat.ended is None:
+        due.append(pod.killed + deadlines.KILLED + 0.001)
     if seat.ended is not None:
         due += [seat.ended.finished + deadlines.WORDS, seat.ended.finished + deadlines.FINISH + 0.001]
     if seat.running is not None:
@@ -465,7 +465,7 @@ def _sweep(job: Job, gang: Gang, now: float) -> tuple[Need, ...]:
 
 
 def _abandoned(pod: Pod, now: float) -> bool:
-    return pod.deleted is not None and now > pod.deleted + deadlines.KILLED
+    return pod.killed is not None and now > pod.killed + deadlines.KILLED
 
 
 def _settle(job: Job, gang: Gang, now: float) -> Decision:
@@ -497,7 +497,7 @@ def _tear_down(job: Job, gang: Gang, around: Surroundings, now: float) -> Decisi
     needs: list[Need] = []
     for pod in pods:
         margin = 0.0 if around.leaving else deadlines.KILLED
-        late = pod.deleted is not None and now > pod.deleted + margin
+        late = pod.killed is not None and now > pod.killed + margin
         if pod.held and (_over(pod) or late):
             needs.append(ReleasePod(pod))
         if late and not _over(pod):
@@ -506,14 +506,12 @@ def _tear_down(job: Job, gang: Gang, around: Surroundings, now: float) -> Decisi
             needs.append(DeletePod(pod))
     if job.held and all(not pod.held for pod in pods):
         needs.append(ReleaseJob())
-    due = [
-        pod.deleted + (0.0 if around.leaving else deadlines.KILLED) + 0.001 for pod in pods if pod.deleted is not None
-    ]
+    due = [pod.killed + (0.0 if around.leaving else deadlines.KILLED) + 0.001 for pod in pods if pod.killed is not None]
     return Decision(job.status, tuple(needs), wake=min((d for d in due if d > now), default=None))
 
 
 def _wake_for(decision: Decision, pods: tuple[Pod, ...], now: float) -> Decision:
-    due = [pod.deleted + deadlines.KILLED + 0.001 for pod in pods if pod.deleted is not None and pod.held]
+    due = [pod.killed + deadlines.KILLED + 0.001 for pod in pods if pod.killed is not None and pod.held]
     due += [decision.wake] if decision.wake is not None else []
     wake = min((d for d in due if d > now), default=None)
     return Decision(decision.status, decision.needs, decision.queue, wake)

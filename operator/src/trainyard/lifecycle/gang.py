@@ -66,14 +66,10 @@ class Seat:
         return max((source.step for source in (self.words, self.status) if source is not None), default=0)
 
     def silent(self, now: float) -> bool:
-        """It answered before and has not for too long; one that has ended need not answer."""
-        answered = self.status is not None and self.answer is not None
-        return (
-            answered
-            and self.running is not None
-            and self.answer is not None
-            and now - self.answer.time > deadlines.SILENT
-        )
+        """It answered before and has not for too long, although it was asked; one that has ended need not answer."""
+        if self.status is None or self.running is None or self.answer is None:
+            return False
+        return bool(self.answer.error) and now - self.answer.time > deadlines.SILENT
 
     def unreached(self, now: float) -> bool:
         """It runs and never answered, although it had the time."""
@@ -83,9 +79,9 @@ class Seat:
         """Nothing more is to be expected of it: ended, gone, or deleted where no kubelet carries it out any more."""
         if self.pod is None or self.ended is not None:
             return True
-        if self.pod.deleted is None:
+        if self.pod.killed is None:
             return False
-        return self.node_lost is not None or now > self.pod.deleted + deadlines.KILLED
+        return self.node_lost is not None or now > self.pod.killed + deadlines.KILLED
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +120,8 @@ def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: 
     others: list[Pod] = []
     for pod in pods:
         membership = pod.membership
-        if membership is None:
-            continue
+        if membership is None or pod.namespace != job.namespace:
+            continue  # a label is anybody's to write: what is in another namespace is not this job's
         if is_open(job) and membership.attempt == job.status.attempt:
             mine[membership.member] = pod
         else:

@@ -49,7 +49,7 @@ def control(job: Job) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(job, names.control_name(job.name)),
+        "metadata": metadata(job, names.control_name(job.name, job.uid)),
         "type": "Opaque",
     }
 

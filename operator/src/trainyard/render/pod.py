@@ -124,11 +124,11 @@ def _pod(
             "labels": {**(of_template.get("labels") or {}), **ours["labels"]},
             "annotations": {**_STAY, **(of_template.get("annotations") or {}), **annotations},
         },
-        "spec": _pod_spec(spec, name, job.name, plan_map, settings),
+        "spec": _pod_spec(job, spec, name, plan_map, settings),
     }
 
 
-def _pod_spec(spec: TrainingJobSpec, name: str, job: str, plan_map: str, settings: Settings) -> dict[str, Any]:
+def _pod_spec(job: Job, spec: TrainingJobSpec, name: str, plan_map: str, settings: Settings) -> dict[str, Any]:
     template = pod_spec(spec.template)
     trains = trainer_container(spec.template)
     priority = {} if spec.priority_class_name is None else {"priorityClassName": spec.priority_class_name}
@@ -142,13 +142,13 @@ def _pod_spec(spec: TrainingJobSpec, name: str, job: str, plan_map: str, setting
         **template,
         **priority,
         "hostname": name,
-        "subdomain": names.service_name(job),
+        "subdomain": names.service_name(job.name),
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(grace, template.get("terminationGracePeriodSeconds") or 0),
         "containers": [
             c if c is not trains else _trainer(trains, spec, settings, shm) for c in template.get("containers") or ()
         ],
-        "volumes": [*volumes, *_volumes(plan_map, names.control_name(job), shm)],
+        "volumes": [*volumes, *_volumes(plan_map, names.control_name(job.name, job.uid), shm)],
     }
 
 

@@ -90,7 +90,8 @@ class Pod:
 
     node: where it is bound, "" before. requests: as kube-scheduler counts them. live: it takes, or will take, room (its phase
     is neither Succeeded nor Failed). unscheduled: kube-scheduler's message where it found no place. disrupted: a
-    DisruptionTarget condition is True. held: our finalizer is on it. membership: None where it is not ours.
+    DisruptionTarget condition is True. deleted: when its deletion was asked for, grace_seconds: what it was given then.
+    held: our finalizer is on it. membership: None where it is not ours.
     """
 
     namespace: str
@@ -114,6 +115,11 @@ class Pod:
     def live(self) -> bool:
         """Whether it still takes room on its node."""
         return self.phase not in ("Succeeded", "Failed")
+
+    @property
+    def killed(self) -> float | None:
+        """When its kubelet kills it at the latest: the end of the grace of its deletion; None while nobody deletes it."""
+        return None if self.deleted is None else self.deleted + self.grace_seconds
 
 
 @dataclass(frozen=True, slots=True)
