@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Reservation
+from trainyard.cycle import cycle
 
 
 @pytest.fixture
@@ -143,3 +146,26 @@ def test_a_reservation_whose_node_is_lost_is_planned_again(cluster: Pretend) -> 
     cluster.until(lambda: cluster.status("f").phase == "Succeeded", 100)
     cluster.until(cluster.phase_is("u", "Running"), 200)
     assert cluster.nodes_of("u") == ["b0", "b1", "b2", "b3"]
+
+
+@pytest.mark.parametrize("room", ["trainyard.cycle.cycle.decide", "trainyard.cycle.queue.place"])
+def test_a_job_that_trips_a_bug_is_named_and_the_others_are_served(
+    cluster: Pretend, monkeypatch: pytest.MonkeyPatch, room: str
+) -> None:
+    module, _, name = room.rpartition(".")
+    where = import_module(module)
+    real = getattr(where, name)
+
+    def trips(*arguments: object) -> object:
+        asked = [getattr(a, "key", None) or getattr(a, "job", None) for a in arguments]
+        if "team/cursed" in asked:
+            raise ZeroDivisionError("the bug")
+        return real(*arguments)
+
+    monkeypatch.setattr(where, name, trips)
+    cluster.submit("cursed", 2, priorityClassName="high")
+    cluster.submit("fine", 2, priorityClassName="low")
+    cluster.until(cluster.phase_is("fine", "Running"), 20)
+    broken = cycle(cluster.world(), cluster.now).broken
+    assert [(found.key, str(found.error)) for found in broken] == [("team/cursed", "the bug")]
+    assert cluster.nodes_of("cursed") == []

@@ -63,14 +63,15 @@ class Loop:
         self._backoff = Backoff()
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._passed_over: set[str] = set()
+        self._broken: dict[str, str] = {}
 
     def wake(self) -> None:
         """Run a cycle soon, whether or not anything is known to have changed."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Cycle for ever. What a cycle or a turn raises is a bug, and ends the loop: the successor may have more luck, and no
-        decision is made on half a state."""
+        """Cycle for ever. What a cycle raises for one job is that job's; what else it or a turn raises is a bug that ends the
+        loop: the successor may have more luck, and no decision is made on half a state."""
         async with asyncio.TaskGroup() as turns:
             turns.create_task(self._follow(), name="wake-on-change")
             while True:
@@ -86,6 +87,7 @@ class Loop:
         began = time.perf_counter()
         outcome = self._cycle(world, now)
         self._metrics.cycled(world, time.perf_counter() - began)
+        self._complain(outcome)
         self._backoff.keep(set(world.jobs))
         for job_uid, todo in _by_job(outcome).items():
             if job_uid in self._at_work:
@@ -95,6 +97,15 @@ class Loop:
                 self._at_work[job_uid] = task
         self._gauge(now)
         return min((t for t in (outcome.wake, self._backoff.next(now)) if t is not None), default=None)
+
+    def _complain(self, outcome: Outcome) -> None:
+        """Each bug once for each job, with its traceback."""
+        found = {broken.job_uid: repr(broken.error) for broken in outcome.broken}
+        for broken in outcome.broken:
+            if self._broken.get(broken.job_uid) != found[broken.job_uid]:
+                log.error("%s cannot be judged and is left as it is: a bug", broken.key, exc_info=broken.error)
+        self._broken = found
+        self._metrics.broken_jobs.set(len(found))
 
     async def _carry_out(self, job_uid: str, todo: tuple[Turn, ...], world: World) -> None:
         job = world.jobs.get(job_uid)

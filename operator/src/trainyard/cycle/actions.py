@@ -143,11 +143,21 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """A job that could not be judged: a bug of ours. It is left as it is, and the others are served."""
+
+    job_uid: str
+    key: str
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """A cycle's whole output. wake: the earliest time at which something is due even if nothing happens until then."""
 
     turns: tuple[Turn, ...]
     wake: float | None = None
+    broken: tuple[Broken, ...] = ()
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -26,37 +26,54 @@ from trainyard.world.records import Job, Pod, World
 
 
 def cycle(world: World, now: float) -> act.Outcome:
-    """Everything that has to be done at this instant, job by job; the same for the same world and time."""
+    """Everything that has to be done at this instant, job by job; the same for the same world and time.
+
+    A job whose judgement raises is named in the outcome and left as it is: at three in the morning one job that trips a bug
+    must not leave all the others alone.
+    """
+    broken: dict[str, act.Broken] = {}
     pods = _by_job(world.pods.values())
     jobs = sorted(world.jobs.values(), key=lambda job: (job.created, job.namespace, job.name))
     gangs = {job.uid: muster(job, pods.get(job.uid, ()), world.answers, world.nodes, now) for job in jobs}
     wanted = _wanted(jobs)
     blind = _blind(gangs.values(), now)
-    decisions = {
-        job.uid: decide(
-            job,
-            gangs[job.uid],
-            Surroundings(wanted.get((job.uid, job.status.attempt), ()), blind, world.namespace_leaving(job.namespace)),
-            now,
-        )
-        for job in jobs
-    }
+    decisions: dict[str, Decision] = {}
+    for job in jobs:
+        by = wanted.get((job.uid, job.status.attempt), ())
+        around = Surroundings(by, blind, world.namespace_leaving(job.namespace))
+        try:
+            decisions[job.uid] = decide(job, gangs[job.uid], around, now)
+        except Exception as error:
+            broken[job.uid] = act.Broken(job.uid, job.key, error)
+            decisions[job.uid] = Decision(job.status)
     tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()))
     served = _queue(world, jobs, gangs, decisions, tree, now)
     turns = []
     wakes: list[float] = []
     for job in jobs:
-        decision = decisions[job.uid]
-        after = served.get(job.uid)
-        status = after.status if after is not None else decision.status
-        follow = after.actions if after is not None else ()
-        needs = _carry_out(world, tree, job.with_status(status), gangs[job.uid], decision)
-        todo = (*_write(job, status), *needs, *follow)
+        decision, after = decisions[job.uid], served.get(job.uid)
+        if isinstance(after, Exception):
+            broken[job.uid] = act.Broken(job.uid, job.key, after)
+            continue
+        try:
+            todo = _turn(world, tree, job, gangs[job.uid], decision, after)
+        except Exception as error:
+            broken[job.uid] = act.Broken(job.uid, job.key, error)
+            continue
         if todo:
             turns.append(act.Turn(job.uid, todo))
         wakes += [w for w in (decision.wake, after.wake if after is not None else None) if w is not None]
     turns += _orphans(world, now)
-    return act.Outcome(tuple(turns), min(wakes, default=None))
+    return act.Outcome(tuple(turns), min(wakes, default=None), tuple(broken.values()))
+
+
+def _turn(
+    world: World, tree: Tree, job: Job, gang: Gang, decision: Decision, after: Waiting | None
+) -> tuple[act.Action, ...]:
+    """The status first, then what the job needs, then what the queue gave it."""
+    status = after.status if after is not None else decision.status
+    follow = after.actions if after is not None else ()
+    return (*_write(job, status), *_carry_out(world, tree, job.with_status(status), gang, decision), *follow)
 
 
 def _by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
@@ -99,7 +116,7 @@ def _queue(
     decisions: Mapping[str, Decision],
     tree: Tree,
     now: float,
-) -> dict[str, Waiting]:
+) -> dict[str, Waiting | Exception]:
     leaving: set[str] = set()
     for pod in world.pods.values():
         if pod.deleted is not None:

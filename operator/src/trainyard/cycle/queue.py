@@ -49,16 +49,22 @@ def serve(
     room: Room,
     tree: Tree,
     now: float,
-) -> dict[str, Waiting]:
-    """Serve the queue. room is used up on the way; jobs whose decision is not to queue only take theirs from it."""
+) -> dict[str, Waiting | Exception]:
+    """Serve the queue. room is used up on the way; jobs whose decision is not to queue only take theirs from it.
+
+    A job that cannot be served because of a bug of ours has the exception in its place.
+    """
     everyone = list(jobs)
     _count_unmade(everyone, gangs, decisions, room)
     waiting = [job for job in everyone if decisions[job.uid].queue]
-    served: dict[str, Waiting] = {}
+    served: dict[str, Waiting | Exception] = {}
     parties = Parties(tuple(everyone), gangs, decisions, _candidates(world, everyone, gangs, decisions), set())
     for job in sorted(waiting, key=lambda job: _turn(world, job, decisions[job.uid].status)):
         current = job.with_status(decisions[job.uid].status)
-        served[job.uid] = _gate(world, current, now) or _serve_one(world, tree, current, parties, room, now)
+        try:
+            served[job.uid] = _gate(world, current, now) or _serve_one(world, tree, current, parties, room, now)
+        except Exception as error:
+            served[job.uid] = error
     return served
 
 

@@ -204,6 +204,7 @@ ROWS: Final = (
                 (
                     Query("max(trainyard_workqueue_depth)", "at work"),
                     Query("max(trainyard_jobs_backing_off)", "backing off"),
+                    Query("max(trainyard_jobs_broken)", "left alone because of a bug"),
                 ),
                 6,
             ),

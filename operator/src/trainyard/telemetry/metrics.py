@@ -67,6 +67,11 @@ class Metrics:
             "Jobs whose actions are being carried out or wait for their turn.",
             registry=registry,
         )
+        self.broken_jobs = Gauge(
+            "trainyard_jobs_broken",
+            "Jobs that cannot be judged because of a bug in the operator, and are left as they are.",
+            registry=registry,
+        )
         self.backing_off = Gauge(
             "trainyard_jobs_backing_off",
             "Jobs left alone for a while after the API server failed them.",
