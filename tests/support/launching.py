@@ -103,7 +103,10 @@ class Launched:
         (self.folder / gate).touch()
 
     def children(self) -> list[int]:
-        """Pids of its workers and of what it has adopted, zombies too."""
+        """Pids of its workers and of what it has adopted, zombies too.
+
+        One look may miss some while others come and go (proc_pid_task_tid_children(5)): wait for what is to be there.
+        """
         pid = self.process.pid
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

@@ -252,16 +252,17 @@ h.MARGIN_SECONDS = 3; s.FREEZE_SECONDS = 0.2
 
 
 def test_frozen_past_its_deadline_it_still_yields_what_its_workers_saved(tmp_path):
-    script = "step(1); until_stopped(); save_and_leave(1)"
+    script = "step(1); until_stopped(); wait_for('frozen'); save_and_leave(1)"
     with launched(tmp_path, script) as launcher:
         launcher.reaches(lambda status: status.step == 1)
-        assert launcher.stop(seconds=0.5)[0] == 202
-        (worker,) = launcher.children()
+        (worker,) = until(launcher.children)
+        stopping = time.monotonic()
+        assert launcher.stop(seconds=3)[0] == 202
         launcher.signal(signal.SIGSTOP)
-        frozen = time.monotonic()
+        launcher.opens("frozen")
         state = Path(f"/proc/{worker}/stat")
         until(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z", "the worker's end")
-        until(lambda: time.monotonic() - frozen > 0.6, "the deadline")
+        until(lambda: time.monotonic() - stopping > 3.1, "the deadline")
         launcher.signal(signal.SIGCONT)
         assert launcher.wait() == Exit.YIELDED
 

@@ -8,7 +8,7 @@ import signal
 import sys
 
 import pytest
-from support.launching import WORKER, a_plan, launched
+from support.launching import WORKER, a_plan, launched, until
 from trainyard.contract.exits import Exit
 from trainyard_trainer.launch.zygote import can_become
 
@@ -67,11 +67,11 @@ def spoken(launcher):
 def test_all_workers_share_one_import_and_are_reaped_by_the_launcher(tmp_path):
     with forked(tmp_path, WHO + "step(1); until_stopped(); save_and_leave(1)") as launcher:
         launcher.reaches(lambda status: status.step == 1)
-        pids = {int(words[0]) for words in spoken(launcher).values()}
-        assert pids <= set(launcher.children())
+        said = until(lambda: len(spoken(launcher)) == 2 and spoken(launcher), "both workers' words")
+        pids = {int(words[0]) for words in said.values()}
+        until(lambda: pids == set(launcher.children()), "two children, the workers: the zygote has gone")
         assert launcher.stop()[0] == 202
         assert launcher.wait() == Exit.YIELDED
-    said = spoken(launcher)
     assert set(said) == {0, 1}
     assert {words[1] for words in said.values()}.isdisjoint(words[0] for words in said.values())
     assert len({words[1] for words in said.values()}) == 1
