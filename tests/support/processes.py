@@ -169,10 +169,13 @@ def _child(work: Callable[[int], Any], rank: int, folder: Path, environment: Map
         (folder / f"rank-{rank}.result").write_bytes(pickle.dumps(result))
         code = int(result) if isinstance(result, int) and not isinstance(result, bool) else 0
     except BaseException:
-        traceback.print_exc()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        # Whatever happens, a rank never returns into the test.
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
 
 

@@ -84,13 +84,11 @@ def test_an_attempt_stopped_before_its_first_step_commits_what_it_resumed(tmp_pa
             (tmp_path / "stop-1").touch()
             return train(task, session, corpus.read(task.trainer.data.files))
 
-    first = run(
-        lambda rank: stopped_once_all_are_there(rank), 2, tmp_path / "first", environments=environments(tmp_path, 2)
-    )
+    first = run(stopped_once_all_are_there, 2, tmp_path / "first", environments=environments(tmp_path, 2))
     assert [end.code for end in first] == [Exit.YIELDED] * 2, first[0].output
     assert commits(tmp_path) == [(1, 0)]
     again = run(
-        lambda rank: stopped_once_all_are_there(rank),
+        stopped_once_all_are_there,
         2,
         tmp_path / "again",
         environments=environments(tmp_path, 2, attempt=2, history=[(1, 0)], resume=(1, 0)),

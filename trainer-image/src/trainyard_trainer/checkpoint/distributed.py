@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
@@ -34,6 +35,10 @@ T = TypeVar("T")
 
 class NothingVerifies(RuntimeError):
     """There is a history to continue, and nothing of it can be loaded. Starting over unasked would hide the loss."""
+
+
+class LoadFailed(RuntimeError):
+    """A checkpoint that verifies could not be read into the state. The message says what did not fit."""
 
 
 class SaveFailed(RuntimeError):
@@ -76,7 +81,8 @@ class Checkpoints:
         not
         verify is reported, and the one before it is tried. fits: raises where a commit is of something else than
         `state`.
-        Raises NothingVerifies where there is a history and none of it verifies.
+        Raises LoadFailed where what verifies does not fit into `state`, NothingVerifies where there is a history and
+        none of it verifies.
         """
         candidates, unreadable = self._on_first_rank(self._candidates)
         for stored in candidates:
@@ -93,7 +99,10 @@ class Checkpoints:
                 )
             return None
         fits(stored.record)
-        dcp_load(dict(state), storage_reader=FileSystemReader(stored.path))
+        try:
+            dcp_load(dict(state), storage_reader=FileSystemReader(stored.path))
+        except CheckpointException as error:
+            raise LoadFailed(f"{stored.path}: {_first_failure(error, self.rank)}") from error
         self._line = list(candidates[candidates.index(stored) :])
         self._good = [stored.record.mark]
         self.last = stored
@@ -112,8 +121,8 @@ class Checkpoints:
         problem = None
         try:
             dcp_save(dict(state), storage_writer=writer)
-        except Exception as error:
-            problem = f"rank {self.rank}: {type(error).__name__}: {error}"
+        except (Exception, CheckpointException) as error:
+            problem = _first_failure(error, self.rank)
         parts = self._gather((problem, writer.hashing.files()))
         for problem, _ in parts:
             if problem is not None:
@@ -200,6 +209,13 @@ class Checkpoints:
             raise outcome[1]
         result: T = outcome[0]
         return result
+
+
+def _first_failure(error: BaseException, rank: int) -> str:
+    """What went wrong where. DCP's own exception, which is no `Exception`, holds the errors of all ranks by rank."""
+    if isinstance(error, CheckpointException) and error.failures:
+        rank, (error, _) = next(iter(error.failures.items()))
+    return f"rank {rank}: {type(error).__name__}: {error}"
 
 
 class _HashingWriter(FileSystemWriter):
