@@ -100,7 +100,7 @@ async def _lead(
             tasks.create_task(Poller(launchers, mirror, metrics).run(), name="poller")
             tasks.create_task(loop.run(), name="loop")
             # The last: when kopf ends, it cancels whatever was started after it.
-            tasks.create_task(_run_kopf(loop, stopping), name="kopf")
+            tasks.create_task(_run_kopf(loop, settings.identity, stopping), name="kopf")
 
 
 async def _leave_when_lost(election: Elector) -> None:
@@ -111,7 +111,7 @@ async def _leave_when_lost(election: Elector) -> None:
     os._exit(EXIT_FAILED)
 
 
-async def _run_kopf(loop: Loop, stopping: asyncio.Event) -> None:
+async def _run_kopf(loop: Loop, identity: str, stopping: asyncio.Event) -> None:
     """Run kopf until cancelled. It takes the signals for itself when it starts, and ends with seconds of waiting when one comes:
     so they are taken back."""
     started = asyncio.Event()
@@ -123,6 +123,8 @@ async def _run_kopf(loop: Loop, stopping: asyncio.Event) -> None:
             standalone=True,
             clusterwide=True,
             ready_flag=started,
+            # Else it makes one of the user's name, and the user of a container has none.
+            identity=identity,  # type: ignore[arg-type]
         )
     raise RuntimeError("kopf ended, though nobody asked it to")
 
