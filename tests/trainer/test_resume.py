@@ -140,3 +140,17 @@ def test_other_data_is_reported_and_another_shape_refused(tmp_path):
     ended = train(tmp_path, "run", attempt=3, history=[(1, 3), (2, 6)], trainer=wider)
     assert [end.code for end in ended] == [Exit.CONFIGURATION] * 2
     assert "spec.trainer.model.width: 64, but the checkpoint of step 6 was made with 32" in ended[0].output
+
+
+def test_bfloat16_computes_coarser_and_keeps_whole_weights(tmp_path, undisturbed):
+    ended = train(tmp_path, "run", trainer={**TINY, "steps": STEPS, "precision": "bfloat16"})
+    assert [end.code for end in ended] == [Exit.DONE, Exit.DONE], ended[0].output
+    losses = [float.fromhex(line["loss"]) for line in lines(tmp_path, "run")]
+    expected = [float.fromhex(line["loss"]) for line in undisturbed]
+    assert losses != expected
+    assert losses == pytest.approx(expected, rel=2e-2)
+
+
+def test_another_seed_is_another_run(tmp_path, undisturbed):
+    train(tmp_path, "run", trainer={**TINY, "steps": STEPS, "seed": 1})
+    assert lines(tmp_path, "run")[0]["loss"] != undisturbed[0]["loss"]

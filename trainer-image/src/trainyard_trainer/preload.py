@@ -10,7 +10,8 @@ import threading
 
 MODULES = (
     "trainyard_trainer.train",
-    # Imported by torch when a model is first sharded and when determinism is asked for; half of all that there is to import.
+    # Imported by torch when a model is first sharded and when determinism is asked for; half of all that there is
+    # to import.
     "torch._dynamo",
     "torch._inductor",
 )

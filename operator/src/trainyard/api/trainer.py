@@ -37,7 +37,7 @@ PRESETS: Final[Mapping[str, Shape]] = {
     "small-lm": Shape(layers=4, width=96, heads=4, kv_heads=2, hidden=256, tie_embeddings=False),
     "base": Shape(layers=12, width=768, heads=12, kv_heads=4, hidden=2048, tie_embeddings=True),
     "large": Shape(layers=24, width=2048, heads=16, kv_heads=8, hidden=5632, tie_embeddings=False),
-    "8b": Shape(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, tie_embeddings=False),
+    "7b": Shape(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, tie_embeddings=False),
 }
 """Named sizes; docs/trainer.md gives the parameters of each."""
 
@@ -49,7 +49,7 @@ class _TrainerModel(ApiModel):
 class ModelConfig(_TrainerModel):
     """The network: a decoder-only transformer (RMSNorm, rotary positions, SwiGLU, grouped-query attention)."""
 
-    preset: Literal["tiny", "small-lm", "base", "large", "8b"] = "small-lm"
+    preset: Literal["tiny", "small-lm", "base", "large", "7b"] = "small-lm"
     """Size to start from; each field below, where given, replaces that of the preset."""
     layers: int | None = Field(default=None, ge=1, le=512)
     """Number of transformer blocks."""
