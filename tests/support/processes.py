@@ -7,6 +7,7 @@ process on a port that the kernel chose, as an elastic agent's would.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import signal
@@ -28,6 +29,8 @@ from trainyard_trainer.report import REPORT_FD, Report, decode
 
 torch.set_num_threads(1)  # a fork does not take OpenMP's threads along
 preload()
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 TINY = {
     "model": {"preset": "tiny"},
@@ -79,18 +82,20 @@ class Gang:
         """Every rank's end, by rank. Who is still there after `seconds` is killed, and the test fails."""
         codes: dict[int, int] = {}
         deadline = time.monotonic() + seconds
-        while len(codes) < len(self.pids):
-            for rank, pid in self.pids.items():
-                if rank not in codes:
-                    done, status = os.waitpid(pid, os.WNOHANG)
+        try:
+            while len(codes) < len(self.pids):
+                for rank in self.pids.keys() - codes.keys():
+                    done, status = os.waitpid(self.pids[rank], os.WNOHANG)
                     if done:
                         codes[rank] = os.waitstatus_to_exitcode(status)
-            if time.monotonic() > deadline:
-                late = sorted(set(self.pids) - set(codes))
-                self.end()
-                raise AssertionError(f"ranks {late} are still there after {seconds} s; they said:\n{self.said()}")
-            time.sleep(0.005)
-        self.pids.clear()
+                if time.monotonic() > deadline:
+                    late = sorted(self.pids.keys() - codes.keys())
+                    raise AssertionError(f"ranks {late} are still there after {seconds} s; they said:\n{self.said()}")
+                time.sleep(0.005)
+        finally:
+            for rank in codes:
+                del self.pids[rank]
+            self.end()
         return [self._ended(rank, codes[rank]) for rank in sorted(codes)]
 
     def end(self) -> None:
@@ -157,6 +162,7 @@ def run(work: Callable[[int], Any], ranks: int, folder: Path, **keywords: Any) -
 def _child(work: Callable[[int], Any], rank: int, folder: Path, environment: Mapping[str, str]) -> None:
     code = 1
     try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a test that is killed leaves no ranks behind
         output = os.open(folder / f"rank-{rank}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
