@@ -15,8 +15,10 @@ from pathlib import Path
 from trainyard_lab import build, fabric, images, kubectl, nodes, packages
 from trainyard_lab.controlplane import ControlPlane, Settings
 from trainyard_lab.layout import Lab
+from trainyard_lab.oci import Image
 from trainyard_lab.processes import ProcessError
 from trainyard_lab.progress import say, step
+from trainyard_lab.torch_folder import torch_folder
 
 # Kubelets renew their lease every 10 s; a node that misses two is lost. Kubernetes' own 50 s would be most of a test.
 NODE_GRACE_SECONDS = 20
@@ -32,27 +34,27 @@ def control_plane(lab: Lab) -> ControlPlane:
     return ControlPlane(lab.run, settings)
 
 
-def prepare(lab: Lab) -> tuple[Mapping[str, Path], Sequence[images.Archive]]:
+def prepare(lab: Lab) -> tuple[Mapping[str, Path], Sequence[Image]]:
     """Make all that is made once, the servers and the images side by side; returns the programs and the images.
 
     Images wait for disk and network, servers for the processor: together they take hardly longer than the servers.
     """
     packages.ensure_packages()
     with ThreadPoolExecutor(max_workers=2) as side_by_side:
-        archives = side_by_side.submit(images.archives, lab.cache)
+        made = side_by_side.submit(images.made, lab.cache)
         programs = side_by_side.submit(build.build_all)
-        images.torch_folder(lab.cache)
-        return programs.result(), archives.result()
+        torch_folder(lab.cache)
+        return programs.result(), made.result()
 
 
 def up(lab: Lab) -> None:
-    programs, archives = prepare(lab)
+    programs, made = prepare(lab)
     plane = control_plane(lab)
     with build.lock("lab", CHANGING):
         fabric.network_up(lab.topology)
         with step("start the control plane"):
             plane.start()
-        nodes.up(lab, plane, programs, archives)
+        nodes.up(lab, plane, programs, made)
     say(f"the lab is up; export KUBECONFIG={plane.kubeconfig}")
 
 

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from trainyard_lab import images, storage
+from trainyard_lab import storage
 from trainyard_lab.api import Api, Object
 from trainyard_lab.fabric import MBIT, Topology
 from trainyard_lab.labels import LEAF, SPINE, labels
 from trainyard_lab.layout import Lab
+from trainyard_lab.torch_folder import torch_folder
 
 NODES = "/api/v1/nodes"
 FABRICS = "/apis/trainyard.dev/v1alpha1/fabrics"
@@ -24,7 +25,7 @@ def furnish(lab: Lab, api: Api) -> None:
 
 def apply_fabric(lab: Lab, api: Api) -> None:
     """Tell Trainyard of the lab's network; its CRD must be there, so this comes after the chart."""
-    api.apply(f"{FABRICS}/{FABRIC}", fabric_object(lab.topology, images.torch_folder(lab.cache)))
+    api.apply(f"{FABRICS}/{FABRIC}", fabric_object(lab.topology, torch_folder(lab.cache)))
 
 
 def fabric_object(topology: Topology, torch: Path) -> Object:

@@ -21,8 +21,8 @@ from trainyard_lab import cluster, dns, keeper, mounts, node, processes, store
 from trainyard_lab.api import Api, Object
 from trainyard_lab.controlplane import START_ORDER, ControlPlane
 from trainyard_lab.fabric import Node
-from trainyard_lab.images import Archive
 from trainyard_lab.layout import Lab
+from trainyard_lab.oci import Image
 from trainyard_lab.progress import say, step
 
 IMPORTS_AT_ONCE = 2
@@ -47,18 +47,20 @@ class NodeStatus:
     images: tuple[str, ...]
 
 
-def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path], archives: Sequence[Archive]) -> None:
+def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path], images: Sequence[Image]) -> None:
     """DNS, nodes, images, storage, labels: all there and Ready when this returns.
 
     plane: a running control plane that is advertised at `lab.host_address`, so the fabric is there already.
-    programs: kubelet, kube-proxy and coredns. archives: the images that every node shall have.
+    programs: kubelet, kube-proxy and coredns. images: those that every node shall have.
     """
     everyone = lab.topology.nodes
-    image_store = store.prepared(lab.cache, archives)
+    for one in everyone:
+        if not store.has_one(node.folders(lab, one)):
+            store.begin(store.prepared(lab.cache, images), node.folders(lab, one))
     dns.start(lab, plane, programs)
     with step(f"{len(everyone)} nodes"):
-        _for_each(everyone, lambda one: _start_containerd(lab, one, plane, image_store), at_once=STARTS_AT_ONCE)
-        _for_each(everyone, lambda one: _import(lab, one, archives), at_once=IMPORTS_AT_ONCE)
+        _for_each(everyone, lambda one: _start_containerd(lab, one, plane), at_once=STARTS_AT_ONCE)
+        _for_each(everyone, lambda one: _import(lab, one, images), at_once=IMPORTS_AT_ONCE)
         _for_each(everyone, lambda one: node.start_kubelet(lab, one, programs), at_once=STARTS_AT_ONCE)
         _wait_until_ready(lab, Api(plane))
     cluster.furnish(lab, Api(plane))
@@ -66,15 +68,14 @@ def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path], archives: Se
     _wait_for_resources(lab, Api(plane))
 
 
-def _start_containerd(lab: Lab, one: Node, plane: ControlPlane, image_store: Path) -> None:
-    store.begin(image_store, node.folders(lab, one))
+def _start_containerd(lab: Lab, one: Node, plane: ControlPlane) -> None:
     node.write_settings(lab, one, plane)
     node.start_containerd(lab, one)
 
 
-def _import(lab: Lab, one: Node, archives: Iterable[Archive]) -> None:
-    for archive in store.import_missing(node.folders(lab, one), archives):
-        say(f"{one.name}: has {archive.image} now")
+def _import(lab: Lab, one: Node, images: Iterable[Image]) -> None:
+    for image in store.import_missing(node.folders(lab, one), images):
+        say(f"{one.name}: has {image.name} now")
 
 
 def _wait_until_ready(lab: Lab, api: Api) -> None:

@@ -7,41 +7,43 @@ the kernel, and in its page cache once. A node that has a store already imports 
 """
 
 import os
-import re
 import shutil
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from trainyard_lab import mounts, processes
+from trainyard_lab import mounts, oci, processes
 from trainyard_lab.build import lock
-from trainyard_lab.images import Archive
 from trainyard_lab.node import Folders, answers, containerd_settings, ctr
+from trainyard_lab.oci import Image
 from trainyard_lab.progress import step
 
-ARCHIVE_LABEL = "trainyard.dev/archive"
-"""On an image in a containerd: the archive it came from. A tag alone would not tell a rebuilt image from the one before."""
+LARGE_BYTES = 5_000_000
+"""A layer below is imported sooner than a store is made anew for it: those of the project's own sources."""
 
 SEEN_LABEL = "io.cri-containerd.image=managed"
 """Set by containerd's CRI plugin once it knows the image."""
 
 
-def prepared(cache: Path, archives: Sequence[Archive]) -> Path:
-    """A containerd root folder that holds these images; made if the cache lacks it, older ones go."""
-    version = sha256("\n".join(archive.path.stem for archive in archives).encode()).hexdigest()[:16]
-    folder = cache / "stores" / version
+def prepared(cache: Path, images: Sequence[Image]) -> Path:
+    """A containerd root folder that holds these images' large layers; made if the cache lacks it, older ones go.
+
+    Its images may be older: what is missing a node imports itself, and that is little.
+    """
+    large = {digest for image in images for digest, size in image.layers.items() if size >= LARGE_BYTES}
+    folder = cache / "stores" / sha256("\n".join(sorted(large)).encode()).hexdigest()[:16]
     if not folder.is_dir():
         with lock("stores", "another run imports the images"):
             if not folder.is_dir():
                 with step("import the images, once for all nodes"):
-                    _import_into(folder, archives)
+                    _import_into(folder, images)
                 for other in folder.parent.iterdir():
                     if other != folder:
                         shutil.rmtree(other)
     return folder
 
 
-def _import_into(folder: Path, archives: Iterable[Archive]) -> None:
+def _import_into(folder: Path, images: Iterable[Image]) -> None:
     place = Folders(folder.with_name(folder.name + ".unfinished"))
     _remove(place)
     place.settings.mkdir(parents=True)
@@ -50,7 +52,7 @@ def _import_into(folder: Path, archives: Iterable[Archive]) -> None:
     containerd = processes.start(place.top, "containerd", ["containerd", "--config", settings])
     try:
         processes.wait_until(lambda: answers(place), "containerd", deadline_seconds=60, needs=[containerd])
-        import_missing(place, archives)
+        import_missing(place, images)
         processes.wait_until(
             lambda: all(SEEN_LABEL in line for line in ctr(place, "images", "list").splitlines()[1:]),
             "the images' registration",
@@ -70,10 +72,13 @@ def _remove(place: Folders) -> None:
     shutil.rmtree(place.top, ignore_errors=True)
 
 
+def has_one(place: Folders) -> bool:
+    """Whether a node has a store already."""
+    return place.containerd_root.exists()
+
+
 def begin(store: Path, place: Folders) -> None:
-    """Give a node that has no store yet one that begins with the prepared images."""
-    if place.containerd_root.exists():
-        return
+    """Give a node a store that begins with the prepared images."""
     unfinished = place.containerd_root.with_name("root.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.copytree(store, unfinished, symlinks=True, copy_function=_link_or_copy)
@@ -90,20 +95,19 @@ def _link_or_copy(source: str, target: str) -> None:
     shutil.copy2(source, target, follow_symlinks=False)
 
 
-def import_missing(place: Folders, archives: Iterable[Archive]) -> tuple[Archive, ...]:
+def import_missing(place: Folders, images: Iterable[Image]) -> tuple[Image, ...]:
     """Import into a running containerd what it does not have in this very version; returns what was imported."""
     there = imported(place)
-    missing = tuple(archive for archive in archives if there.get(archive.image) != archive.path.stem)
-    for archive in missing:
-        ctr(place, "images", "import", str(archive.path))
-        ctr(place, "images", "label", archive.image, f"{ARCHIVE_LABEL}={archive.path.stem}")
+    missing = tuple(image for image in images if there.get(image.name) != image.manifest)
+    for image in missing:
+        archive = place.top / "import.tar"
+        oci.write_tar(archive, image, ctr(place, "content", "list", "--quiet").split())
+        ctr(place, "images", "import", str(archive))
+        archive.unlink()
     return missing
 
 
 def imported(place: Folders) -> dict[str, str]:
-    """Image -> the archive it came from, as the node's containerd has them."""
-    found = {}
-    for line in ctr(place, "images", "list").splitlines()[1:]:
-        if archive := re.search(rf"{re.escape(ARCHIVE_LABEL)}=([^,\s]+)", line):
-            found[line.split()[0]] = archive[1]
-    return found
+    """Name of an image -> digest of its manifest, as the node's containerd has them."""
+    lines = [line.split() for line in ctr(place, "images", "list").splitlines()[1:]]
+    return {words[0]: words[2] for words in lines}

@@ -1,11 +1,15 @@
 """Which mirror, which wheels, which mounts, which links: the parts of images and their stores that are decided here."""
 
+import json
 import os
+import tarfile
 import tomllib
+from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 
 import pytest
-from trainyard_lab import images, mounts, store
+from trainyard_lab import debian, images, mounts, oci, store
 from trainyard_lab.node import Folders
 
 DEB822 = """\
@@ -39,7 +43,7 @@ def test_debian_comes_from_the_mirror_that_apt_uses(tmp_path: Path, name: str, c
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(content)
-    assert images.mirror(tmp_path) == mirror
+    assert debian.mirror(tmp_path) == mirror
 
 
 def test_the_trainer_image_needs_all_of_its_extra_but_torch():
@@ -73,9 +77,46 @@ def test_a_nodes_store_shares_layers_and_has_databases_of_its_own(tmp_path: Path
     assert (own / "meta.db").read_text() == "database"
 
 
-def test_a_store_that_a_node_has_already_is_kept(tmp_path: Path):
-    place = Folders(tmp_path / "node-0")
-    place.containerd_root.mkdir(parents=True)
-    (place.containerd_root / "meta.db").write_text("its own")
-    store.begin(tmp_path / "prepared", place)
-    assert (place.containerd_root / "meta.db").read_text() == "its own"
+def a_layout(folder: Path, **contents: str) -> Path:
+    """A layout with one image for each name: a config and two layers, the first of which all share."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+
+    def put(content: str) -> dict[str, object]:
+        digest = sha256(content.encode()).hexdigest()
+        (blobs / digest).write_text(content)
+        return {"digest": f"sha256:{digest}", "size": len(content)}
+
+    entries = []
+    for name, content in contents.items():
+        manifest = {"config": put(f"config of {content}"), "layers": [put("base"), put(content)]}
+        tag = f"docker.io/trainyard/{name.replace('_', ':')}"
+        entries.append(put(json.dumps(manifest)) | {"annotations": {oci.REFERENCE: tag}})
+    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": entries}))
+    return folder
+
+
+def test_a_node_is_given_only_the_layers_that_it_lacks(tmp_path: Path):
+    image = oci.find(a_layout(tmp_path / "images", trainer_1="code"), "docker.io/trainyard/trainer:1", "trainer:0.1.0")
+    assert image is not None
+    base, code = image.layers
+    oci.write_tar(tmp_path / "import.tar", image, there=[base])
+    with tarfile.open(tmp_path / "import.tar") as tar:
+        names = {Path(name).name for name in tar.getnames()}
+        index = json.load(tar.extractfile("index.json") or StringIO())
+    digests = {digest.removeprefix("sha256:") for digest in (image.manifest, image.config, code)}
+    assert names == {"oci-layout", "index.json", *digests}
+    assert index["manifests"][0]["annotations"] == {oci.CONTAINERD_NAME: "trainer:0.1.0"}
+
+
+def test_old_versions_go_and_what_newer_ones_share_with_them_stays(tmp_path: Path):
+    layout = a_layout(tmp_path / "images", trainer_1="one", operator_1="other", trainer_2="two", trainer_3="three")
+    oci.keep_newest(layout, versions=2)
+    assert oci.find(layout, "docker.io/trainyard/trainer:1", "") is None
+    for name in ("trainer:2", "trainer:3", "operator:1"):
+        image = oci.find(layout, f"docker.io/trainyard/{name}", "")
+        assert image is not None, name
+        assert all((layout / "blobs" / blob.replace(":", "/")).exists() for blob in image.blobs)
+    contents = {path.read_text() for path in (layout / "blobs" / "sha256").iterdir()}
+    assert "one" not in contents
+    assert {"base", "two", "three", "other"} <= contents

@@ -1,0 +1,63 @@
+"""torch for the pods: a folder on the machine, made once, mounted read-only by the lab's Fabric.
+
+5.4 GB in every image and every node would be most of the lab. The folder is made of hard links to this Python environment's
+own installation, so it costs a second and no disk, and pods run the very version that the tests do.
+"""
+
+import os
+import re
+import shutil
+from importlib import metadata
+from pathlib import Path
+
+from trainyard_lab.build import lock
+from trainyard_lab.progress import step
+
+
+def torch_folder(cache: Path) -> Path:
+    """A folder with torch and what it needs, in the version of this Python environment; made once."""
+    version = metadata.version("torch")
+    folder = cache / f"torch-{version}"
+    if not folder.is_dir():
+        with lock("torch", "another run unpacks torch"):
+            if not folder.is_dir():
+                unfinished = folder.with_name(folder.name + ".unfinished")
+                shutil.rmtree(unfinished, ignore_errors=True)
+                with step(f"unpack torch {version} (5.4 GB) for the pods"):
+                    for name in sorted(_closure("torch")):
+                        _link_distribution(metadata.distribution(name), unfinished)
+                unfinished.rename(folder)
+    return folder
+
+
+def _closure(root: str) -> set[str]:
+    """A distribution and all that it needs here, by canonical name."""
+    found: set[str] = set()
+    waiting = [root]
+    while waiting:
+        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
+        if name in found:
+            continue
+        try:
+            needs = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue  # needed on another platform or Python only
+        found.add(name)
+        waiting += [match[0] for need in needs if "extra ==" not in need and (match := re.match(r"[\w.-]+", need))]
+    return found
+
+
+def _link_distribution(distribution: metadata.Distribution, target: Path) -> None:
+    """Hard links where the file system allows, so that 5.4 GB are there once; copies where it does not."""
+    for file in distribution.files or ():
+        source = Path(str(distribution.locate_file(file)))
+        if ".." in file.parts or "__pycache__" in file.parts or not source.is_file():
+            continue
+        there = target / file
+        there.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, there)
+        except FileExistsError:
+            pass
+        except OSError:
+            shutil.copy2(source, there)
