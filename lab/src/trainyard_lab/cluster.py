@@ -56,7 +56,11 @@ def fabric_object(topology: Topology, torch: Path) -> Object:
             "podAdditions": {
                 "volumes": [{"name": "torch", "hostPath": {"path": str(torch), "type": "Directory"}}],
                 "volumeMounts": [{"name": "torch", "mountPath": TORCH_MOUNT, "readOnly": True}],
-                "env": [{"name": "PYTHONPATH", "value": TORCH_MOUNT}],
+                "env": [
+                    {"name": "PYTHONPATH", "value": TORCH_MOUNT},
+                    # All nodes are one machine: as many threads a pod as it has cores would only wait for each other.
+                    {"name": "OMP_NUM_THREADS", "value": "1"},
+                ],
             },
         },
     }
