@@ -14,6 +14,7 @@ from trainyard_lab import cluster, fabric
 from trainyard_lab.api import Api as LabApi
 from trainyard_lab.controlplane import ControlPlane
 from trainyard_lab.demo import history, jobs
+from trainyard_lab.demo.__main__ import operator_image
 from trainyard_lab.demo.install import install, uninstall
 from trainyard_lab.labels import SPINE
 from trainyard_lab.layout import Lab
@@ -81,7 +82,7 @@ class Night:
 
 @pytest.fixture
 async def night(lab: Lab, control_plane: ControlPlane, api: Api, namespace: str) -> AsyncIterator[Night]:
-    install(control_plane.kubeconfig, jobs.CHART)
+    install(control_plane, jobs.CHART, operator_image(lab))
     cluster.apply_fabric(lab, LabApi(control_plane))
     claim = {
         "apiVersion": "v1",
@@ -188,7 +189,7 @@ async def test_a_namespace_and_the_chart_go_while_a_job_runs_and_nothing_is_stuc
 
     await night.api.create({**job, "metadata": {"name": "left", "namespace": night.namespace}})
     await night.api.wait_for("TrainingJob", "left", night.namespace, lambda j: j.get("status", {}).get("attempt") == 1)
-    uninstall(night.plane.kubeconfig)
+    uninstall(night.plane)
     left = await night.api.find("TrainingJob", "left", night.namespace)
     assert left is None or not left["metadata"].get("finalizers")
 

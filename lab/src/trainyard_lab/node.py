@@ -4,7 +4,6 @@ The settings are those of any kubelet; each one that is not says why it has to b
 """
 
 import json
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,9 @@ CNI_PLUGINS = Path("/usr/lib/cni")
 # What these programs keep outside of the folders that they are told to use, shared by all nodes.
 CNI_RESULTS = Path("/var/lib/cni/results")
 SHIM_SOCKETS = Path("/run/containerd/s")
-DEVICE_PLUGINS = Path("/var/lib/kubelet/device-plugins")
+DEVICE_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
 CGROUPS = Path("/sys/fs/cgroup")
-KUBELET_PORT = 10250
-KUBELET_ATTEMPTS = 5
+KUBELET_SECONDS = 60
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
 
 
@@ -217,12 +215,17 @@ def start_containerd(lab: Lab, node: Node) -> None:
 
 
 def start_kubelet(lab: Lab, node: Node, programs: Mapping[str, Path]) -> None:
-    """Start kubelet and kube-proxy if they do not run; returns when the kubelet answers.
+    """Start kubelet and kube-proxy if they do not run; one node at a time.
 
-    Every kubelet of a machine opens the same socket for device plugins, whatever its root folder; two that do it at the
-    same instant collide, and one of them ends. On a real node systemd would start it again.
+    Every kubelet of a machine opens the same socket for device plugins, whatever its root folder: it empties the folder and
+    listens, and if another did so in between, it ends. So this returns when the socket is a new one.
     """
     settings = folders(lab, node).settings
+    _started(lab, node, "kube-proxy", [programs["kube-proxy"], f"--config={settings}/kube-proxy.yaml"])
+    before = _identity(DEVICE_SOCKET)
+    name = f"{node.name}-kubelet"
+    if name in processes.find(lab.run):
+        return
     kubelet: list[str | Path] = [
         programs["kubelet"],
         f"--config={settings}/kubelet.yaml",
@@ -232,26 +235,22 @@ def start_kubelet(lab: Lab, node: Node, programs: Mapping[str, Path]) -> None:
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
     ]
-    _started(lab, node, "kube-proxy", [programs["kube-proxy"], f"--config={settings}/kube-proxy.yaml"])
-    for attempt in range(1, KUBELET_ATTEMPTS + 1):
-        process = _started(lab, node, "kubelet", kubelet)
-        try:
-            processes.wait_until(
-                lambda: _listens(node), f"kubelet of {node.name}", deadline_seconds=60, needs=[process]
-            )  # fmt: skip
-        except processes.ProcessError:
-            if attempt == KUBELET_ATTEMPTS or processes.is_alive(process):
-                raise
-        else:
-            return
+    process = _started(lab, node, "kubelet", kubelet)
+    processes.wait_until(
+        lambda: _identity(DEVICE_SOCKET) not in (None, before),
+        f"the device plugin socket of {node.name}'s kubelet",
+        deadline_seconds=KUBELET_SECONDS,
+        needs=[process],
+    )
 
 
-def _listens(node: Node) -> bool:
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from an earlier one of its name; None if there is none."""
     try:
-        socket.create_connection((node.address, KUBELET_PORT), timeout=1).close()
-    except OSError:
-        return False
-    return True
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_ctime_ns
 
 
 def program_names(node: Node) -> tuple[str, ...]:

@@ -28,6 +28,8 @@ from trainyard_lab.progress import say, step
 IMPORTS_AT_ONCE = 2
 STARTS_AT_ONCE = 4
 READY_SECONDS = 120
+WATCHERS = Path("/proc/sys/fs/inotify/max_user_instances")
+WATCHERS_NEEDED = 1024
 
 T = TypeVar("T")
 
@@ -54,6 +56,7 @@ def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path], images: Sequ
     programs: kubelet, kube-proxy and coredns. images: those that every node shall have.
     """
     everyone = lab.topology.nodes
+    _allow_watches()
     for one in everyone:
         if not store.has_one(node.folders(lab, one)):
             store.begin(store.prepared(lab.cache, images), node.folders(lab, one))
@@ -61,11 +64,18 @@ def up(lab: Lab, plane: ControlPlane, programs: Mapping[str, Path], images: Sequ
     with step(f"{len(everyone)} nodes"):
         _for_each(everyone, lambda one: _start_containerd(lab, one, plane), at_once=STARTS_AT_ONCE)
         _for_each(everyone, lambda one: _import(lab, one, images), at_once=IMPORTS_AT_ONCE)
-        _for_each(everyone, lambda one: node.start_kubelet(lab, one, programs), at_once=STARTS_AT_ONCE)
+        for one in everyone:
+            node.start_kubelet(lab, one, programs)
         _wait_until_ready(lab, Api(plane))
     cluster.furnish(lab, Api(plane))
     _start_keeper(lab)
     _wait_for_resources(lab, Api(plane))
+
+
+def _allow_watches() -> None:
+    """A node watches about ten trees of files; the kernel's default is 128 watchers for all of root's programs."""
+    if int(WATCHERS.read_text()) < WATCHERS_NEEDED:
+        WATCHERS.write_text(str(WATCHERS_NEEDED))
 
 
 def _start_containerd(lab: Lab, one: Node, plane: ControlPlane) -> None:
@@ -192,10 +202,10 @@ def _remove_traces(lab: Lab) -> None:
     """What is kept outside of the lab's own folders: only what nobody can use any more, and folders if empty."""
     for result in node.CNI_RESULTS.glob(f"{lab.topology.prefix}-*"):
         result.unlink(missing_ok=True)
-    for place in (*node.SHIM_SOCKETS.glob("*"), node.DEVICE_PLUGINS / "kubelet.sock"):
+    for place in (*node.SHIM_SOCKETS.glob("*"), node.DEVICE_SOCKET):
         if _is_dead_socket(place):
             place.unlink(missing_ok=True)
-    for folder in (node.CNI_RESULTS, node.SHIM_SOCKETS, node.DEVICE_PLUGINS):
+    for folder in (node.CNI_RESULTS, node.SHIM_SOCKETS, node.DEVICE_SOCKET.parent):
         for empty in (folder, folder.parent):
             with suppress(OSError):
                 empty.rmdir()
