@@ -5,10 +5,13 @@ own installation, so it costs a second and no disk, and pods run the very versio
 """
 
 import os
-import re
 import shutil
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from trainyard_lab.build import lock
 from trainyard_lab.progress import step
@@ -16,34 +19,42 @@ from trainyard_lab.progress import step
 
 def torch_folder(cache: Path) -> Path:
     """A folder with torch and what it needs, in the version of this Python environment; made once."""
+    needed = sorted(closure("torch"))
     version = metadata.version("torch")
-    folder = cache / f"torch-{version}"
+    stamp = sha256("\n".join(f"{name} {metadata.version(name)}" for name in needed).encode()).hexdigest()[:12]
+    folder = cache / f"torch-{version}-{stamp}"
     if not folder.is_dir():
         with lock("torch", "another run unpacks torch"):
             if not folder.is_dir():
                 unfinished = folder.with_name(folder.name + ".unfinished")
                 shutil.rmtree(unfinished, ignore_errors=True)
                 with step(f"unpack torch {version} (5.4 GB) for the pods"):
-                    for name in sorted(_closure("torch")):
+                    for name in needed:
                         _link_distribution(metadata.distribution(name), unfinished)
                 unfinished.rename(folder)
     return folder
 
 
-def _closure(root: str) -> set[str]:
-    """A distribution and all that it needs here, by canonical name."""
+def closure(root: str) -> set[str]:
+    """A distribution and all that it needs here, by canonical name. Extras count: torch has its CUDA libraries from the extras of
+    another package."""
     found: set[str] = set()
-    waiting = [root]
+    seen: set[tuple[str, str]] = set()
+    waiting = [(canonicalize_name(root), "")]
     while waiting:
-        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found:
+        name, extra = waiting.pop()
+        if (name, extra) in seen:
             continue
+        seen.add((name, extra))
         try:
             needs = metadata.requires(name) or []
         except metadata.PackageNotFoundError:
             continue  # needed on another platform or Python only
         found.add(name)
-        waiting += [match[0] for need in needs if "extra ==" not in need and (match := re.match(r"[\w.-]+", need))]
+        for need in map(Requirement, needs):
+            if need.marker is None or need.marker.evaluate({"extra": extra}):
+                wanted = canonicalize_name(need.name)
+                waiting += [(wanted, ""), *((wanted, chosen) for chosen in need.extras)]
     return found
 
 

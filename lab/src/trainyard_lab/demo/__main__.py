@@ -19,11 +19,11 @@ from statistics import median
 import yaml
 
 from trainyard_lab import __main__ as lab_commands
-from trainyard_lab import cluster, kubectl
+from trainyard_lab import cluster, images, kubectl
 from trainyard_lab.api import Api, ApiError
 from trainyard_lab.controlplane import ControlPlane
 from trainyard_lab.demo import figures, history, jobs, story
-from trainyard_lab.demo.install import install
+from trainyard_lab.demo.install import HelmFailed, install
 from trainyard_lab.demo.observe import Snapshot, look
 from trainyard_lab.layout import Lab
 from trainyard_lab.processes import ProcessError
@@ -241,6 +241,11 @@ def report(stage: Stage, measured: Orders) -> str:
     return figures.table(rows)
 
 
+def operator_image(lab: Lab) -> str:
+    """What the operator's image is made of, as a name of its content."""
+    return next(image.manifest for image in images.made(lab.cache) if image.name == images.OPERATOR_IMAGE)
+
+
 def main() -> int:
     lab = Lab()
     began = time.monotonic()
@@ -248,7 +253,7 @@ def main() -> int:
         lab_commands.up(lab)
         plane = lab_commands.control_plane(lab)
         with step("install the chart with Helm"):
-            install(plane.kubeconfig, jobs.CHART)
+            install(plane, jobs.CHART, operator_image(lab))
             cluster.apply_fabric(lab, Api(plane))
         stage = Stage(lab, plane)
         with step(f"an empty namespace {NAMESPACE}"):
@@ -258,7 +263,7 @@ def main() -> int:
         measured = measure(stage)
         wrong = judge(stage)
         say(f"\n{report(stage, measured)}")
-    except (Unexpected, ApiError, ProcessError) as error:
+    except (Unexpected, HelmFailed, ApiError, ProcessError) as error:
         say(f"demo: {error}")
         return 1
     for sentence in wrong:
