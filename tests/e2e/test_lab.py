@@ -3,11 +3,12 @@
 import json
 from collections.abc import Callable
 
-from support.api import Api, Object
+import aiohttp
+from support.api import Api, Object, wait_until
 from support.pods import has_ended, is_running, terminated
 from support.real_pods import a_headless_service, a_script
 from trainyard_lab import __main__ as commands
-from trainyard_lab import fabric, keeper, nodes, processes
+from trainyard_lab import containers, fabric, keeper, nodes, processes
 from trainyard_lab.labels import extended_resources
 from trainyard_lab.layout import Lab
 from trainyard_lab.storage import CLASS, folder_of
@@ -197,3 +198,25 @@ async def test_a_node_that_is_cut_off_is_missed_and_comes_back(api: Api, lab: La
     finally:
         fabric.restore(lab.topology, "node-6")
     await api.wait_for("Node", "node-6", None, nodes.is_ready, seconds=NODE_PATIENCE_SECONDS)
+
+
+async def test_a_frozen_pod_answers_nobody_until_it_is_thawed(api: Api, namespace: str):
+    await api.create(a_script("server", namespace, "node-1", SERVE))
+    pod = await api.wait_for("Pod", "server", namespace, is_running)
+    container = pod["status"]["containerStatuses"][0]["containerID"]
+
+    async def answer() -> str:
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=1)) as session,
+                session.get(f"http://{pod['status']['podIP']}:9400/") as got,
+            ):
+                return str(got.status)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return type(error).__name__
+
+    await wait_until(answer, lambda seen: seen == "200", what="the server's answer")
+    containers.freeze(container)
+    assert await answer() == "TimeoutError"
+    containers.thaw(container)
+    await wait_until(answer, lambda seen: seen == "200", what="the thawed server's answer")

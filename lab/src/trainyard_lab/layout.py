@@ -19,7 +19,7 @@ class Lab:
 
     run: state of the running lab (certificates, logs, nodes' folders); `down` removes it.
     cache: what outlives the lab.
-    topology: the emulated network; its prefix marks every namespace, link and cgroup as this lab's.
+    topology: the emulated network; its prefix marks every namespace and link as this lab's.
     """
 
     run: Path = DEFAULT_RUN

@@ -22,7 +22,6 @@ CNI_PLUGINS = Path("/usr/lib/cni")
 CNI_RESULTS = Path("/var/lib/cni/results")
 SHIM_SOCKETS = Path("/run/containerd/s")
 DEVICE_SOCKET = Path("/var/lib/kubelet/device-plugins/kubelet.sock")
-CGROUPS = Path("/sys/fs/cgroup")
 KUBELET_SECONDS = 60
 PROGRAMS = ("containerd", "kubelet", "kube-proxy")
 
@@ -68,11 +67,6 @@ class Folders:
 
 def folders(lab: Lab, node: Node) -> Folders:
     return Folders(lab.nodes.resolve() / node.name)
-
-
-def cgroup(lab: Lab, node: Node | None = None) -> str:
-    """The cgroup of a node's pods, or of all pods of the lab."""
-    return f"/{lab.topology.prefix}" + (f"/{node.name}" if node else "")
 
 
 def containerd_settings(place: Folders) -> str:
@@ -163,7 +157,6 @@ def kubelet_settings(lab: Lab, node: Node, place: Folders, authority: Path) -> d
         # The machine's cgroups are v1, have no systemd behind them, and belong to all nodes: no node reserves a part.
         "failCgroupV1": False,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": cgroup(lab, node),
         "cgroupsPerQOS": False,
         "enforceNodeAllocatable": [],
         "localStorageCapacityIsolation": False,

@@ -1,7 +1,7 @@
 """All nodes of a lab: bring them up, take them down, say how they are.
 
 `up` may be called at any time: what runs stays, what is missing is made. `down` finds everything by name (run folder,
-namespace prefix, cgroup, socket path in a shim's command line), so it needs no memory of what `up` did and takes down
+namespace prefix, containers' ids, socket path in a shim's command line), so it needs no memory of what `up` did and takes down
 what a crash left half made.
 """
 
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from trainyard_lab import cluster, dns, keeper, mounts, node, processes, store
+from trainyard_lab import cluster, containers, dns, keeper, mounts, node, processes, store
 from trainyard_lab.api import Api, Object
 from trainyard_lab.controlplane import START_ORDER, ControlPlane
 from trainyard_lab.fabric import Node
@@ -131,7 +131,8 @@ def down(lab: Lab) -> None:
     ours = [name for name in running if name not in START_ORDER]
     last = [name for name in ours if name.endswith("-containerd")]
     _for_each([name for name in ours if name not in last], lambda name: processes.stop(running[name], 2), at_once=8)
-    _kill_pods(lab)
+    tasks = containers.ids(lab, lab.topology.nodes)
+    _kill_all(lambda: frozenset(pid for task in tasks for pid in containers.pids(task)), "processes of pods")
     _for_each(last, lambda name: processes.stop(running[name], 5), at_once=8)
     _kill_all(lambda: _shims(lab), "containerd's shims")
     if lab.run.exists():
@@ -140,25 +141,13 @@ def down(lab: Lab) -> None:
             raise DownError(f"still mounted, so nothing below {lab.run} is removed: {', '.join(map(str, left))}")
         left_over = [*lab.nodes.glob("*"), lab.volumes, lab.run / dns.NAME]
         _for_each(left_over, lambda folder: shutil.rmtree(folder, ignore_errors=True), at_once=2)
-    _remove_cgroups(lab)
+    for task in tasks:
+        containers.remove_cgroups(task)
     _remove_traces(lab)
 
 
 class DownError(Exception):
     """Something of the lab could not be taken away."""
-
-
-def _pod_processes(lab: Lab) -> frozenset[int]:
-    return frozenset(
-        int(line) for top in _cgroups(lab) for listed in top.rglob("cgroup.procs") for line in _lines(listed)
-    )
-
-
-def _kill_pods(lab: Lab) -> None:
-    for top in _cgroups(lab):
-        for frozen in top.rglob("freezer.state"):
-            frozen.write_text("THAWED")  # what is frozen does not die
-    _kill_all(lambda: _pod_processes(lab), "processes of pods")
 
 
 def _shims(lab: Lab) -> frozenset[int]:
@@ -183,19 +172,6 @@ def _kill_all(find: Callable[[], frozenset[int]], what: str) -> None:
         return not found
 
     processes.wait_until(gone, f"the end of {what}", deadline_seconds=30)
-
-
-def _cgroups(lab: Lab) -> list[Path]:
-    """The lab's topmost cgroup in every hierarchy there is (v1: one per controller)."""
-    name = node.cgroup(lab).strip("/")
-    return [path for pattern in (name, f"*/{name}") for path in node.CGROUPS.glob(pattern)]
-
-
-def _remove_cgroups(lab: Lab) -> None:
-    for top in _cgroups(lab):
-        for folder in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
-            folder.rmdir()
-        top.rmdir()
 
 
 def _remove_traces(lab: Lab) -> None:
@@ -249,10 +225,6 @@ def _for_each(items: Iterable[T], act: Callable[[T], object], *, at_once: int) -
     with ThreadPoolExecutor(at_once) as pool:
         for done in [pool.submit(act, item) for item in items]:
             done.result()
-
-
-def _lines(path: Path) -> list[str]:
-    return _bytes(path).decode().splitlines()
 
 
 def _bytes(path: Path) -> bytes:

@@ -16,7 +16,7 @@ def kubelet(one: node.Node) -> dict[str, object]:
 
 
 def test_nothing_that_a_node_keeps_is_another_nodes():
-    for setting in ("containerRuntimeEndpoint", "podLogsDir", "volumePluginDir", "resolvConf", "cgroupRoot"):
+    for setting in ("containerRuntimeEndpoint", "podLogsDir", "volumePluginDir", "resolvConf"):
         assert kubelet(FIRST)[setting] != kubelet(SECOND)[setting], setting
     one, other = (
         tomllib.loads(node.containerd_settings(node.folders(LAB, which))) for which in (FIRST, SECOND)
