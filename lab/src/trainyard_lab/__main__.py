@@ -79,7 +79,11 @@ def status(lab: Lab) -> int:
     for one in found:
         health = {True: "Ready", False: "not Ready", None: "unknown to the API server"}[one.ready]
         say(f"{one.name} {one.place} {one.address}: {health} ({', '.join(one.programs) or 'nothing runs'})")
-    return 0 if ready and all(one.ready for one in found) else 1
+        say(f"    images: {', '.join(one.images) or 'none'}")
+    services = nodes.services(lab)
+    for name, runs in services.items():
+        say(f"{name}: {'runs' if runs else 'does not run'}")
+    return 0 if ready and all(one.ready for one in found) and all(services.values()) else 1
 
 
 def run_kubectl(lab: Lab, arguments: Sequence[str]) -> None:

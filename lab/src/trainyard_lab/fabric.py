@@ -189,10 +189,10 @@ def network_up(topology: Topology) -> None:
         if namespace not in there:
             _ip(None, f"netns add {namespace}")
         # IPv6 would only add neighbour discovery to every bridge; frames between bridge ports are not the
-        # switches' packets, so their firewall does not see them.
+        # switches' packets, so their firewall does not see them. -e: a kernel without one of them needs no telling.
         bridged = ["net.bridge.bridge-nf-call-iptables=0"] if namespace == topology.switches else []
         shell.run(
-            "ip", "netns", "exec", namespace, "sysctl", "-q", "-w",
+            "ip", "netns", "exec", namespace, "sysctl", "-e", "-q", "-w",
             "net.ipv4.ip_forward=1", "net.ipv6.conf.all.disable_ipv6=1", *bridged,
         )  # fmt: skip
         _ip(namespace, "link set lo up")

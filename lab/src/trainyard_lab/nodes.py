@@ -214,10 +214,16 @@ def status(lab: Lab, plane: ControlPlane | None) -> tuple[NodeStatus, ...]:
                 address=one.address,
                 programs=tuple(programs),
                 ready=is_ready(api.find(f"{cluster.NODES}/{one.name}")) if api else None,
-                images=tuple(store.imported(place)) if "containerd" in programs else (),
+                images=store.names(place) if "containerd" in programs else (),
             )
         )
     return tuple(found)
+
+
+def services(lab: Lab) -> dict[str, bool]:
+    """What serves all nodes, and whether it runs."""
+    running = processes.find(lab.run)
+    return {name: name in running for name in (dns.NAME, keeper.NAME)}
 
 
 def _for_each(items: Iterable[T], act: Callable[[T], object], *, at_once: int) -> None:

@@ -111,3 +111,9 @@ def imported(place: Folders) -> dict[str, str]:
     """Name of an image -> digest of its manifest, as the node's containerd has them."""
     lines = [line.split() for line in ctr(place, "images", "list").splitlines()[1:]]
     return {words[0]: words[2] for words in lines}
+
+
+def names(place: Folders) -> tuple[str, ...]:
+    """The images that a pod on this node can name, as one writes them."""
+    # Each has a second entry under its digest alone.
+    return tuple(sorted(name.removeprefix("docker.io/") for name in imported(place) if not name.startswith("sha256:")))
