@@ -376,6 +376,9 @@ class Pretend:
         launcher.notice = launcher.notice or self.now
 
     def _move(self) -> None:
+        for pod in list(self.pods.values()):
+            if isinstance(pod.trainer, Terminated) and pod.live:
+                self.pods[pod.uid] = replace(pod, phase="Succeeded" if pod.trainer.exit_code == 0 else "Failed")
         for pod in sorted(self.pods.values(), key=lambda pod: pod.name):
             if pod.membership is None:
                 continue
@@ -497,10 +500,8 @@ class Pretend:
                 fault=fault,
             )
             message = encode_last_words(words)
-        phase = "Succeeded" if code == 0 else "Failed"
-        self.pods[pod.uid] = replace(
-            self.pods[pod.uid], phase=phase, trainer=Terminated(code, reason, message, self.now)
-        )
+        # The pod's phase follows at the next second, as a kubelet's does: until then its room is taken.
+        self.pods[pod.uid] = replace(self.pods[pod.uid], trainer=Terminated(code, reason, message, self.now))
 
     def _answer(self) -> None:
         for pod in self.pods.values():

@@ -12,7 +12,7 @@ from trainyard.api.errors import FieldError
 from trainyard.contract.status import Fault
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
-from trainyard.world.records import Trial, Verdict
+from trainyard.world.records import Running, Trial, Verdict
 
 
 @pytest.fixture
@@ -177,7 +177,7 @@ def test_launchers_that_were_never_reached_are_a_condition_and_yield_by_signal(c
 def test_suspension_saves_and_resumption_continues_at_that_step(cluster: Pretend) -> None:
     running(cluster)
     cluster.tick(7).edit("train", suspend=True)
-    cluster.until(cluster.phase_is("train", "Suspended"), 30)
+    cluster.until(cluster.phase_is("train", "Suspended"), 30).tick(2)
     saved = cluster.status("train").resume
     assert saved is not None
     assert not any(pod.live for pod in cluster.pods.values())
@@ -329,9 +329,9 @@ def test_attempts_without_a_new_step_back_off(cluster: Pretend) -> None:
     cluster.trains = False
     starts: list[float] = []
     for _ in range(5):
-        cluster.until(lambda: any(pod.phase == "Running" for pod in cluster.pods.values()), 400)
+        cluster.until(lambda: any(isinstance(pod.trainer, Running) for pod in cluster.pods.values()), 400)
         starts.append(cluster.now)
-        for pod in [pod for pod in cluster.pods.values() if pod.phase == "Running"]:
+        for pod in [pod for pod in cluster.pods.values() if isinstance(pod.trainer, Running)]:
             cluster._end(pod, 1, "Error")
         cluster.operate()
     gaps = [after - before for before, after in pairwise(starts)]

@@ -126,6 +126,7 @@ def train(stage: Stage) -> None:
     say("\n== Train: four nodes, from the sample as it is")
     stage.apply_file(jobs.SAMPLE)
     stage.until("small-lm to end", phase_is("small-lm", "Succeeded"), TRAIN_SECONDS)
+    stage.until("its pods to end", lambda s: not any(pod.phase == "Running" for pod in s.pods), TRAIN_SECONDS)
 
 
 def preempt(stage: Stage) -> None:

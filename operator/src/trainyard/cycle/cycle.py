@@ -123,7 +123,9 @@ def _queue(
             leaving.add(pod.uid)
     for job in jobs:
         status = decisions[job.uid].status
-        if job.deleted is not None or status.stop is not None or status.ending is not None:
+        # An attempt that this very cycle closes leaves pods whose phase lags behind the end of their trainers.
+        closed = status.started_at is None
+        if job.deleted is not None or closed or status.stop is not None or status.ending is not None:
             leaving.update(pod.uid for pod in gangs[job.uid].pods)
         leaving.update(pod.uid for pod in gangs[job.uid].others)
     room = survey(world, leaving)
