@@ -6,6 +6,8 @@ own installation, so it costs a second and no disk, and pods run the very versio
 
 import os
 import shutil
+import subprocess
+import sys
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -16,12 +18,15 @@ from packaging.utils import canonicalize_name
 from trainyard_lab.build import lock
 from trainyard_lab.progress import step
 
+IMPORT = "from trainyard_trainer import preload; preload.preload(); import trainyard_trainer.train, trainyard_trainer.measure"
+
 
 def torch_folder(cache: Path) -> Path:
     """A folder with torch and what it needs, in the version of this Python environment; made once."""
     needed = sorted(closure("torch"))
     version = metadata.version("torch")
-    stamp = sha256("\n".join(f"{name} {metadata.version(name)}" for name in needed).encode()).hexdigest()[:12]
+    content = [IMPORT, *(f"{name} {metadata.version(name)}" for name in needed)]
+    stamp = sha256("\n".join(content).encode()).hexdigest()[:12]
     folder = cache / f"torch-{version}-{stamp}"
     if not folder.is_dir():
         with lock("torch", "another run unpacks torch"):
@@ -31,6 +36,7 @@ def torch_folder(cache: Path) -> Path:
                 with step(f"unpack torch {version} (5.4 GB) for the pods"):
                     for name in needed:
                         _link_distribution(metadata.distribution(name), unfinished)
+                    _compile(unfinished)
                 unfinished.rename(folder)
     return folder
 
@@ -72,3 +78,11 @@ def _link_distribution(distribution: metadata.Distribution, target: Path) -> Non
             pass
         except OSError:
             shutil.copy2(source, there)
+
+
+def _compile(folder: Path) -> None:
+    """Leave the compiled modules beside the sources, for all that the trainer imports: the pods' mount is read-only, so each of
+    them would compile torch anew at every start, for several seconds of a core."""
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, "-c", IMPORT], env=environment, check=True, capture_output=True)

@@ -52,17 +52,17 @@ def victim() -> Object:
 
 def short() -> Object:
     """F: two nodes for a short while."""
-    return like_the_sample("f", nodes=2, steps=90, priorityClassName="demo-middle")
+    return like_the_sample("f", nodes=2, steps=60, priorityClassName="demo-middle")
 
 
 def bystander() -> Object:
     """W: wants the same four nodes as U, with less right to them."""
-    return like_the_sample("w", steps=20, placement=ONE_SPINE)
+    return like_the_sample("w", steps=10, placement=ONE_SPINE)
 
 
 def urgent() -> Object:
     """U: four nodes within one spine, high priority."""
-    return like_the_sample("u", steps=150, priorityClassName="demo-high", placement=ONE_SPINE)
+    return like_the_sample("u", steps=90, priorityClassName="demo-high", placement=ONE_SPINE)
 
 
 def measurement(nodes: int, mebibytes: float, orders: int) -> Object:
