@@ -46,6 +46,7 @@ RESOURCES: Mapping[str, Resource] = {
     "LimitRange": Resource("v1", "limitranges"),
     "Namespace": Resource("v1", "namespaces", namespaced=False),
     "Node": Resource("v1", "nodes", namespaced=False),
+    "PersistentVolumeClaim": Resource("v1", "persistentvolumeclaims"),
     "Pod": Resource("v1", "pods"),
     "PodDisruptionBudget": Resource("policy/v1", "poddisruptionbudgets"),
     "PriorityClass": Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False),

@@ -69,7 +69,9 @@ def measurement(nodes: int, mebibytes: float, orders: int) -> Object:
     """A job of all nodes that measures what the order of ranks is worth on this network."""
     job = like_the_sample("measure", nodes=nodes)
     del job["spec"]["trainer"], job["spec"]["checkpoint"]
-    container = job["spec"]["template"]["spec"]["containers"][0]
+    pod = job["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    del pod["volumes"], container["volumeMounts"]
     container["command"] = ["python3", "-m", "trainyard_trainer.measure"]
     container["args"] = ["--mebibytes", str(mebibytes), "--orders", str(orders)]
     return job

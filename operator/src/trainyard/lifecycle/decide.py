@@ -335,15 +335,20 @@ def _progress(status: TrainingJobStatus, gang: Gang, now: float) -> TrainingJobS
         return status
     new = Progress(
         step=leader.step,
-        loss=leader.loss,
-        tokens_per_second=leader.tokens_per_second,
-        step_seconds=leader.step_seconds,
+        loss=_short(leader.loss),
+        tokens_per_second=_short(leader.tokens_per_second),
+        step_seconds=_short(leader.step_seconds),
         time=now,
     )
     old = status.progress
     if old is not None and new.but(time=old.time) == old:
         return status
     return status.but(progress=new)
+
+
+def _short(value: float | None) -> float | None:
+    """Five digits: people read it, in a column of kubectl."""
+    return None if value is None else float(f"{value:.5g}")
 
 
 def _conditions(
