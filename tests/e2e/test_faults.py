@@ -52,10 +52,13 @@ class Night:
         return status
 
     async def trains(self, name: str, attempt: int, step: int) -> Object:
-        """Wait until an attempt has done a step."""
-        return await self.until(
-            name, lambda s: s.get("attempt") == attempt and s.get("progress", {}).get("step", 0) >= step
-        )
+        """Wait until an attempt trains and has done a step; before, the progress shown is of the one before it."""
+
+        def there(status: Object) -> bool:
+            running = status.get("attempt") == attempt and status.get("phase") == "Running"
+            return running and status.get("progress", {}).get("step", 0) >= step
+
+        return await self.until(name, there)
 
     async def members(self, name: str, attempt: int) -> list[Object]:
         """The pods of an attempt in rank order."""
