@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import LineageMark, Pending, ResumePoint, TrainingJobStatus
 from trainyard.lifecycle import conditions, deadlines
-from trainyard.lifecycle.gang import Gang
+from trainyard.lifecycle.gang import Gang, came_from
 from trainyard.lifecycle.verdict import Outcome, Verdict
 from trainyard.world.records import Job
 
@@ -17,33 +17,29 @@ def close(job: Job, gang: Gang, verdict: Verdict, now: float) -> TrainingJobStat
     """The status after the current attempt: no attempt is open in it, and all that must outlive the pods is written down."""
     status = job.status
     ran = max(0.0, now - status.running_at) if status.running_at is not None else 0.0
-    status = status.but(
-        started_at=None,
-        running_at=None,
-        reservation=None,
-        stop=None,
-        ending=None,
-        ready_nodes=0,
-        ran_seconds=status.ran_seconds + ran,
-    )
+    status = _closed(status).but(ran_seconds=status.ran_seconds + ran)
     status = _pay(job, status, gang, verdict, now)
     status = _history(job, status, gang)
     return _next(job, status, verdict, now)
 
 
 def fail(job: Job, status: TrainingJobStatus, reason: Reason, message: str, now: float) -> TrainingJobStatus:
-    """No attempt follows."""
-    status = status.but(phase=Phase.FAILED, ended_at=now, pending=None, reservation=None, not_before=None)
+    """No attempt follows, and none is open any more: what still runs of one is an earlier attempt's, and is taken down."""
+    status = _closed(status).but(phase=Phase.FAILED, ended_at=now, pending=None, not_before=None)
     put = conditions.put
     status = put(status, ConditionType.FAILED, True, reason, message, now, job.generation)
     status = put(status, ConditionType.RUNNING, False, reason, message, now, job.generation)
     return put(status, ConditionType.PLACED, False, reason, "holds no nodes", now, job.generation)
 
 
+def _closed(status: TrainingJobStatus) -> TrainingJobStatus:
+    """The status without an open attempt."""
+    return status.but(started_at=None, running_at=None, reservation=None, stop=None, ending=None, ready_nodes=0)
+
+
 def progressed(job: Job, gang: Gang) -> bool:
-    """Whether the attempt brought a step that the next one need not do again, or at least did one."""
-    base = job.status.resume.step if job.status.resume is not None else 0
-    return gang.step > base
+    """Whether the attempt did a step of its own; what it loaded when it began is none."""
+    return gang.step > came_from(job, gang)
 
 
 def _pay(job: Job, status: TrainingJobStatus, gang: Gang, verdict: Verdict, now: float) -> TrainingJobStatus:
@@ -82,7 +78,10 @@ def _history(job: Job, status: TrainingJobStatus, gang: Gang) -> TrainingJobStat
     lineage = resolve(status.lineage, gang)
     saved = gang.commit if gang.commit is not None and gang.commit.attempt == attempt else None
     all_spoke = bool(gang.seats) and all(seat.words is not None for seat in gang.seats)
-    began = any(seat.status is not None or seat.ended is not None or seat.running is not None for seat in gang.seats)
+    # A gang whose pods are all gone tells nothing; that all of it trained once stands in the status.
+    began = job.status.running_at is not None or any(
+        seat.status is not None or seat.ended is not None or seat.running is not None for seat in gang.seats
+    )
     if all_spoke and saved is not None:
         mark = LineageMark(attempt=attempt, step=saved.step)
         resume = ResumePoint(attempt=attempt, step=saved.step, path=saved.path)
@@ -98,8 +97,7 @@ def resolve(lineage: tuple[LineageMark, ...], gang: Gang) -> tuple[LineageMark, 
     It closes a mark that was left open, and shortens the history where the trainer had to fall back: from then on nothing
     later of an earlier attempt counts, whoever may still write it.
     """
-    spoken = [source.resumed for seat in gang.seats for source in (seat.words, seat.status) if source is not None]
-    resumed = next((mark for mark in spoken if mark is not None), None)
+    resumed = gang.resumed
     if resumed is None or all(mark.attempt != resumed.attempt for mark in lineage):
         return lineage
     kept = (mark for mark in lineage if mark.attempt <= resumed.attempt)
@@ -116,11 +114,12 @@ def _next(job: Job, status: TrainingJobStatus, verdict: Verdict, now: float) -> 
         return put(status, ConditionType.PLACED, False, Reason.COMPLETED, "holds no nodes any more", now, generation)
     if verdict.outcome is Outcome.REFUSED:
         return fail(job, status, Reason.INVALID_CONFIGURATION, verdict.message, now)
-    if verdict.reason is Reason.MAX_RUNTIME:
-        limit = job.spec.max_runtime
-        return fail(job, status, Reason.MAX_RUNTIME, f"ran for spec.maxRuntime ({limit}); {verdict.message}", now)
+    limit = job.spec.max_runtime_seconds
+    if limit is not None and status.ran_seconds >= limit:
+        message = f"ran for spec.maxRuntime ({job.spec.max_runtime}); {verdict.message}"
+        return fail(job, status, Reason.MAX_RUNTIME, message, now)
     budget = job.spec.restart
-    if len(status.restarts.failure_times) > budget.failures:
+    if verdict.outcome is Outcome.FAILED and len(status.restarts.failure_times) > budget.failures:
         message = (
             f"{len(status.restarts.failure_times)} failures within {budget.per}, and spec.restart.failures forgives "
             f"{budget.failures}; the last one: {verdict.message}"

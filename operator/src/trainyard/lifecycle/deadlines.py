@@ -8,13 +8,15 @@ START: Final = 600.0
 """From the start of an attempt until all of its trainer containers run. Most of it is for pulling images."""
 UNSCHEDULED: Final = 5.0
 """A pinned pod that kube-scheduler cannot bind: somebody took the node."""
+UNMADE: Final = 60.0
+"""From the start of an attempt until the API server takes all of its pods, where it refuses some: a quota, a webhook."""
 NOT_READY: Final = 10.0
 """A node that is NotReady. The node controller has waited for 50 s of missed heartbeats before it says so; this rides out the
 moment in which a kubelet restarts."""
 SILENT: Final = 60.0
 """A launcher that answered before."""
 UNREACHED: Final = 30.0
-"""A launcher that never answered, counted from the start of its container: only signals are left."""
+"""A launcher that never answered, counted from the start of its container and from our first question: only signals are left."""
 FINISH: Final = 120.0
 """Between the first member that is done and the last: they did the same steps."""
 BROKEN_GRACE: Final = 10
@@ -23,6 +25,8 @@ KILLED: Final = 60.0
 """After the end of a deleted pod's grace: its kubelet does not answer, so nobody waits for it any more."""
 WORDS: Final = 30.0
 """Between a pod's end and the removal of our finalizer, at most."""
+LINGER: Final = 10.0
+"""Between the end of a trainer and that of its pod, where the pod stays for its logs: longer, and sidecars hold its node."""
 ASK_AGAIN: Final = 2.0
 """Between two requests to the same launcher."""
 PROGRESS: Final = 2.0

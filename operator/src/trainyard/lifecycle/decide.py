@@ -8,13 +8,15 @@ Starting is not decided here: who gets which nodes is a question between jobs, a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import Ending, Progress, SavedCheckpoint, Stop, TrainingJobStatus
+from trainyard.contract.exits import Exit
 from trainyard.lifecycle import closing, conditions, deadlines
-from trainyard.lifecycle.gang import Gang, Seat, is_open
+from trainyard.lifecycle.gang import Gang, Seat, abandoned, is_open
 from trainyard.lifecycle.verdict import Outcome, Verdict, alarm, outcome, why_not_running
-from trainyard.world.records import Job, Pod
+from trainyard.world.records import Job, Pod, Terminated
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +87,21 @@ class Surroundings:
     """What a job's decision needs to know besides itself.
 
     wanted_by: the jobs whose reservations name this attempt as a victim. blind: the operator reaches no launcher of several
-    jobs at once, so silence is its own trouble. leaving: the job's namespace is being deleted.
+    jobs at once, so silence is its own trouble. leaving: the job's namespace is being deleted. refusal: what the API server said
+    when it would not take members of this attempt, "" where it took them.
     """
 
     wanted_by: tuple[str, ...] = ()
     blind: bool = False
     leaving: bool = False
+    refusal: str = ""
 
 
 def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     """Total: every state has an answer, and every wait a deadline."""
     if job.deleted is not None:
         return _tear_down(job, gang, around, now)
-    if any(error.path.startswith("status") for error in job.errors):
+    if left_alone(job):
         return _leave_alone(job)
     if job.status.phase is not None and job.status.phase.ended and not _edited_after_refusal(job):
         return _settle(job, gang, now)
@@ -113,9 +117,13 @@ def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     return _wake_for(Decision(_observed(job, job.status, now), swept, queue=True), gang.others, now)
 
 
-def _leave_alone(job: Job) -> Decision:
+def left_alone(job: Job) -> bool:
     """The status is this operator's memory, and it cannot read it: perhaps a newer version wrote it. What it does not understand
     it does not touch, neither the job nor its pods."""
+    return job.deleted is None and any(error.path.startswith("status") for error in job.errors)
+
+
+def _leave_alone(job: Job) -> Decision:
     message = "; ".join(str(error) for error in job.errors)
     said = f"{message}; a newer operator may have written it: run that one, or delete the job"
     return Decision(job.status, (Tell("Warning", Reason.UNREADABLE_STATUS, said),))
@@ -138,10 +146,13 @@ def _observed(job: Job, status: TrainingJobStatus, now: float) -> TrainingJobSta
     return status
 
 
+_REFUSALS: Final = (Reason.INVALID_SPEC, Reason.TEMPLATE_REFUSED, Reason.PRIORITY_CLASS_NOT_FOUND)
+"""What a job fails for before it had an attempt: another specification may be a better one."""
+
+
 def _edited_after_refusal(job: Job) -> bool:
     failed = conditions.find(job.status, ConditionType.FAILED)
-    refused = failed is not None and failed.reason in (Reason.INVALID_SPEC, Reason.TEMPLATE_REFUSED)
-    return refused and job.status.observed_generation < job.generation
+    return failed is not None and failed.reason in _REFUSALS and job.status.observed_generation < job.generation
 
 
 def _refuse(job: Job, reason: Reason, message: str, now: float) -> Decision:
@@ -153,11 +164,16 @@ def _refuse(job: Job, reason: Reason, message: str, now: float) -> Decision:
 
 def _suspended(job: Job, swept: tuple[Need, ...], now: float) -> Decision:
     status = _observed(job, job.status, now).but(phase=Phase.SUSPENDED, pending=None, reservation=None)
-    resume = status.resume.step if status.resume is not None else 0
-    message = f"spec.suspend is true; resumes at step {resume} when it is false again"
+    message = f"spec.suspend is true; resumes {_resumes_at(status)} when it is false again"
     put = conditions.put
     status = put(status, ConditionType.SUSPENDED, True, Reason.SUSPENDED_BY_USER, message, now, job.generation)
     return Decision(status, swept)
+
+
+def _resumes_at(status: TrainingJobStatus) -> str:
+    if status.resume is not None:
+        return f"at step {status.resume.step}"
+    return "at the newest checkpoint" if status.lineage else "at step 0"
 
 
 # An attempt under way -------------------------------------------------------------------------------------------------
@@ -169,7 +185,7 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
 
     if status.ending is None:
         digest = status.plan.digest if status.plan is not None else ""
-        found = alarm(job, gang, digest, around.blind, now)
+        found = alarm(job, gang, digest, around.blind, now) or _unmade(job, gang, around, now)
         if found is not None:
             status = _record_ending(status, found, now)
             needs.append(Tell("Warning", found.reason, found.message))
@@ -186,11 +202,7 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
         # Members that were never made need not be: the attempt is whole, or on its way out.
         status = status.but(reservation=None)
     elif status.reservation is not None:
-        if around.leaving:
-            verdict = Verdict(Outcome.DISPLACED, Reason.NAMESPACE_TERMINATING, "the namespace is being deleted")
-            status = _record_ending(status, verdict, now).but(reservation=None)
-        else:
-            needs.append(MakeMembers())
+        needs.append(MakeMembers())
 
     if (leaving or all_made) and gang.seats and all(seat.settled(now) for seat in gang.seats):
         verdict = _recorded(status) or outcome(job.with_status(status), gang, now)
@@ -206,6 +218,19 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     needs.extend(_after_last_words(gang.pods, now))
     status = _report(job, gang, around, status, now)
     return Decision(status, tuple(needs), wake=_next_deadline(job, gang, status, now))
+
+
+def _unmade(job: Job, gang: Gang, around: Surroundings, now: float) -> Verdict | None:
+    """Members that the API server does not take: nobody's failure (a quota, a webhook), but others could use the nodes."""
+    missing = sum(seat.pod is None for seat in gang.seats)
+    if job.status.reservation is None or job.status.started_at is None or not missing:
+        return None
+    if around.leaving:
+        return Verdict(Outcome.DISPLACED, Reason.NAMESPACE_TERMINATING, "the namespace is being deleted")
+    if around.refusal and now - job.status.started_at > deadlines.UNMADE:
+        message = f"{missing} of {len(gang.seats)} pods cannot be made: {around.refusal}"
+        return Verdict(Outcome.DISPLACED, Reason.API_REFUSES, message)
+    return None
 
 
 def _reason_to_stop(job: Job, gang: Gang, around: Surroundings, now: float) -> Stop | None:
@@ -229,7 +254,9 @@ def _reason_to_stop(job: Job, gang: Gang, around: Surroundings, now: float) -> S
 
 def _going(seat: Seat) -> bool:
     """Somebody else takes this member away: all must leave together, or the others would wait for it in a collective."""
-    return seat.pod is not None and seat.ended is None and (seat.pod.deleted is not None or seat.pod.disrupted)
+    if seat.pod is None or (seat.ended is not None and seat.ended.exit_code == Exit.DONE):
+        return False
+    return seat.pod.deleted is not None or seat.pod.disrupted
 
 
 def _asked(stop: Stop, around: Surroundings) -> str:
@@ -286,7 +313,7 @@ def _noticed(seat: Seat) -> bool:
 
 
 def _report(job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatus, now: float) -> TrainingJobStatus:
-    ready = sum(1 for seat in gang.seats if _trains(seat, now))
+    ready = sum(1 for seat in gang.seats if _trains(job, seat, now))
     count = len(gang.seats)
     if ready == count and status.running_at is None and status.ending is None:
         status = status.but(running_at=now)
@@ -304,13 +331,13 @@ def _report(job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatu
     return fresh
 
 
-def _trains(seat: Seat, now: float) -> bool:
-    """It runs, and its launcher says that the workers train; or it runs and cannot be asked."""
+def _trains(job: Job, seat: Seat, now: float) -> bool:
+    """It runs, and its launcher says that the workers train; or it runs and cannot be asked, or trained before it fell silent."""
     if seat.running is None:
         return False
     if seat.status is not None:
         return seat.status.first_step_time is not None or seat.status.phase in ("training", "saving", "stopping")
-    return seat.unreached(now)
+    return seat.unreached(now) or job.status.running_at is not None
 
 
 def _saved(status: TrainingJobStatus, gang: Gang) -> TrainingJobStatus:
@@ -367,8 +394,10 @@ def _conditions(
             status, ConditionType.RUNNING, True, Reason.ALL_RUNNING, f"all {count} members train", now, generation
         )
     else:
-        first = next((seat for seat in gang.seats if not _trains(seat, now)), None)
+        first = next((seat for seat in gang.seats if not _trains(job, seat, now)), None)
         why_not = f"; rank {first.rank}: {_not_yet(first)}" if first is not None else ""
+        if around.refusal and not all(seat.pod for seat in gang.seats):
+            why_not = f"; the API server does not take the others: {around.refusal}"
         message = f"{ready} of {count} members train{why_not}"
         status = put(status, ConditionType.RUNNING, False, Reason.MEMBERS_STARTING, message, now, generation)
     return _controlled(gang, around, status, now, generation)
@@ -409,7 +438,7 @@ def _next_deadline(job: Job, gang: Gang, status: TrainingJobStatus, now: float) 
     if status.stop is not None:
         due += [status.stop.deadline, now + deadlines.ASK_AGAIN]
     if status.started_at is not None and status.running_at is None:
-        due.append(status.started_at + deadlines.START)
+        due += [status.started_at + deadlines.START, status.started_at + deadlines.UNMADE + 0.001]
     limit = job.spec.max_runtime_seconds
     if limit is not None and status.running_at is not None:
         due.append(status.running_at + limit - status.ran_seconds)
@@ -429,9 +458,10 @@ def _seat_deadlines(seat: Seat) -> list[float]:
     if seat.ended is not None:
         due += [seat.ended.finished + deadlines.WORDS, seat.ended.finished + deadlines.FINISH + 0.001]
     if seat.running is not None:
-        due.append(seat.running.started + deadlines.UNREACHED + 0.001)
-        if answer is not None and answer.status is not None:
-            due.append(answer.time + deadlines.SILENT + 0.001)
+        if answer is not None:
+            due.append(max(seat.running.started, answer.asked) + deadlines.UNREACHED + 0.001)
+        if seat.heard is not None:
+            due.append(seat.heard + deadlines.SILENT + 0.001)
     return due
 
 
@@ -448,9 +478,17 @@ def _spoke_long_ago(pod: Pod, now: float) -> bool:
     return isinstance(finished, float | int) and now - finished > deadlines.WORDS
 
 
-def _over(pod: Pod) -> bool:
-    """Its trainer has ended; sidecars do not count."""
-    return not pod.live or getattr(pod.trainer, "exit_code", None) is not None
+def _lingers(pod: Pod, now: float) -> bool:
+    """Its trainer ended, and its sidecars keep the pod, and with it the room on its node."""
+    until = _lingers_at(pod)
+    return until is not None and now >= until
+
+
+def _lingers_at(pod: Pod) -> float | None:
+    """From when on a pod that is there for its logs has sidecars to blame for still being live; None for any other."""
+    if not pod.live or not isinstance(pod.trainer, Terminated) or pod.deleted is not None:
+        return None
+    return pod.trainer.finished + deadlines.LINGER
 
 
 def _sweep(job: Job, gang: Gang, now: float) -> tuple[Need, ...]:
@@ -462,26 +500,22 @@ def _sweep(job: Job, gang: Gang, now: float) -> tuple[Need, ...]:
     keep = failure.pod if failure is not None else None
     needs: list[Need] = []
     for pod in gang.others:
-        if pod.held and (_over(pod) or _abandoned(pod, now)):
+        if pod.held and (pod.over or abandoned(pod, now)):
             needs.append(ReleasePod(pod))
-        if pod.deleted is None and (not _over(pod) or pod.name != keep):
+        if pod.deleted is None and (not pod.over or pod.name != keep or _lingers(pod, now)):
             needs.append(DeletePod(pod, deadlines.BROKEN_GRACE))
     return tuple(needs)
-
-
-def _abandoned(pod: Pod, now: float) -> bool:
-    return pod.killed is not None and now > pod.killed + deadlines.KILLED
 
 
 def _settle(job: Job, gang: Gang, now: float) -> Decision:
     """The job has ended: its pods stay for their logs, without a hold on them; what still runs is taken down."""
     needs: list[Need] = []
     for pod in gang.others:
-        if pod.held and (_over(pod) or _abandoned(pod, now)):
+        if pod.held and (pod.over or abandoned(pod, now)):
             needs.append(ReleasePod(pod))
-        if not _over(pod) and pod.deleted is None:
+        if pod.deleted is None and (not pod.over or _lingers(pod, now)):
             needs.append(DeletePod(pod, deadlines.BROKEN_GRACE))
-    if job.held and all(not pod.held and _over(pod) for pod in gang.others):
+    if job.held and all(not pod.held and pod.over and _lingers_at(pod) is None for pod in gang.others):
         needs.append(ReleaseJob())
     status = (
         job.status
@@ -503,9 +537,9 @@ def _tear_down(job: Job, gang: Gang, around: Surroundings, now: float) -> Decisi
     for pod in pods:
         margin = 0.0 if around.leaving else deadlines.KILLED
         late = pod.killed is not None and now > pod.killed + margin
-        if pod.held and (_over(pod) or late):
+        if pod.held and (pod.over or late):
             needs.append(ReleasePod(pod))
-        if late and not _over(pod):
+        if late and not pod.over:
             needs.append(DeletePod(pod, 0))
         if pod.deleted is None:
             needs.append(DeletePod(pod))
@@ -517,6 +551,7 @@ def _tear_down(job: Job, gang: Gang, around: Surroundings, now: float) -> Decisi
 
 def _wake_for(decision: Decision, pods: tuple[Pod, ...], now: float) -> Decision:
     due = [pod.killed + deadlines.KILLED + 0.001 for pod in pods if pod.killed is not None and pod.held]
+    due += [at for at in map(_lingers_at, pods) if at is not None]
     due += [decision.wake] if decision.wake is not None else []
     wake = min((d for d in due if d > now), default=None)
     return Decision(decision.status, decision.needs, decision.queue, wake)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from trainyard.api.conditions import ConditionType
 from trainyard.contract.codec import ContractError
+from trainyard.contract.plan import Mark
 from trainyard.contract.status import Commit, LastWords, Status, decode_last_words
-from trainyard.lifecycle import deadlines
+from trainyard.lifecycle import conditions, deadlines
 from trainyard.world.records import Answer, Job, Node, Pod, Running, Terminated
 
 
@@ -15,7 +17,8 @@ from trainyard.world.records import Answer, Job, Node, Pod, Running, Terminated
 class Seat:
     """One rank. pod: None where there is none (not yet, or not any more).
 
-    node_lost: since when its node is not to be counted on (NotReady, or gone), None while it is.
+    node_lost: since when its node is not to be counted on (NotReady, or gone), None while it is. answered: the status remembers
+    that every launcher of this attempt answered once, perhaps another operator.
     """
 
     rank: int
@@ -23,6 +26,7 @@ class Seat:
     pod: Pod | None = None
     answer: Answer | None = None
     node_lost: float | None = None
+    answered: bool = False
 
     @property
     def ended(self) -> Terminated | None:
@@ -65,28 +69,38 @@ class Seat:
         """The last step that it finished, as far as it said."""
         return max((source.step for source in (self.words, self.status) if source is not None), default=0)
 
+    @property
+    def heard(self) -> float | None:
+        """When it last answered; None where it never did. Of an answer to another operator nobody knows when it came: it counts
+        from our first question."""
+        if self.running is None or self.answer is None:
+            return None
+        if self.status is not None:
+            return self.answer.time
+        return self.answer.asked if self.answered else None
+
     def silent(self, now: float) -> bool:
         """It answered before and has not for too long, although it was asked; one that has ended need not answer."""
-        if self.status is None or self.running is None or self.answer is None:
+        if self.heard is None or self.answer is None:
             return False
-        return bool(self.answer.error) and now - self.answer.time > deadlines.SILENT
+        return bool(self.answer.error) and now - self.heard > deadlines.SILENT
 
     def unreached(self, now: float) -> bool:
-        """It runs and never answered, although it had the time."""
-        return self.running is not None and self.status is None and now - self.running.started > deadlines.UNREACHED
+        """It runs, was asked, and never answered, although it had the time."""
+        if self.running is None or self.status is not None or self.answer is None or self.answered:
+            return False
+        return now - max(self.running.started, self.answer.asked) > deadlines.UNREACHED
 
     def settled(self, now: float) -> bool:
         """Nothing more is to be expected of it: ended, gone, or deleted where no kubelet carries it out any more."""
-        if self.pod is None or self.ended is not None:
+        if self.pod is None or self.pod.over:
             return True
-        if self.pod.killed is None:
-            return False
-        return self.node_lost is not None or now > self.pod.killed + deadlines.KILLED
+        return self.pod.deleted is not None and (self.node_lost is not None or abandoned(self.pod, now))
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The seats of the current attempt in rank order. others: the job's pods of other attempts."""
+    """The seats of the current attempt in rank order. others: the job's pods that have no seat in it."""
 
     seats: tuple[Seat, ...]
     others: tuple[Pod, ...] = ()
@@ -101,6 +115,12 @@ class Gang:
         """The newest checkpoint that any member spoke of."""
         spoken = [seat.commit for seat in self.seats if seat.commit is not None]
         return max(spoken, key=lambda commit: (commit.attempt, commit.step), default=None)
+
+    @property
+    def resumed(self) -> Mark | None:
+        """The commit that this attempt started from, as far as a member has said; all loaded the same."""
+        spoken = (source.resumed for seat in self.seats for source in (seat.words, seat.status) if source is not None)
+        return next((mark for mark in spoken if mark is not None), None)
 
     @property
     def step(self) -> int:
@@ -127,9 +147,24 @@ def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: 
         else:
             others.append(pod)
     count = job.spec.nodes if job.spec is not None and is_open(job) else 0
-    first = first_member(job)
-    seats = tuple(_seat(rank, first + rank, mine.get(first + rank), answers, nodes, now) for rank in range(count))
+    first, answered = first_member(job), _answered(job)
+    seats = tuple(
+        _seat(rank, first + rank, mine.pop(first + rank, None), answers, nodes, answered, now) for rank in range(count)
+    )
+    others += mine.values()
     return Gang(seats, tuple(sorted(others, key=lambda pod: pod.name)))
+
+
+def abandoned(pod: Pod, now: float) -> bool:
+    """It was deleted, and its kubelet has not carried that out although it had the time."""
+    return pod.killed is not None and now > pod.killed + deadlines.KILLED
+
+
+def came_from(job: Job, gang: Gang) -> int:
+    """The step that the current attempt began with: what its members said they loaded, else what they were told to load."""
+    if gang.resumed is not None:
+        return gang.resumed.step
+    return job.status.resume.step if job.status.resume is not None else 0
 
 
 def is_open(job: Job) -> bool:
@@ -137,8 +172,19 @@ def is_open(job: Job) -> bool:
     return job.status.started_at is not None
 
 
+def _answered(job: Job) -> bool:
+    controlled = conditions.find(job.status, ConditionType.CONTROLLED)
+    return controlled is not None and controlled.status == "True"
+
+
 def _seat(
-    rank: int, member: int, pod: Pod | None, answers: Mapping[str, Answer], nodes: Mapping[str, Node], now: float
+    rank: int,
+    member: int,
+    pod: Pod | None,
+    answers: Mapping[str, Answer],
+    nodes: Mapping[str, Node],
+    answered: bool,
+    now: float,
 ) -> Seat:
     if pod is None:
         return Seat(rank, member)
@@ -148,4 +194,4 @@ def _seat(
         lost = now
     elif node is not None and not node.ready and now - node.ready_since >= deadlines.NOT_READY:
         lost = node.ready_since
-    return Seat(rank, member, pod, answers.get(pod.uid), lost)
+    return Seat(rank, member, pod, answers.get(pod.uid), lost, answered)

@@ -15,7 +15,7 @@ from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Failure
 from trainyard.contract.exits import Exit
 from trainyard.lifecycle import deadlines
-from trainyard.lifecycle.gang import Gang, Seat
+from trainyard.lifecycle.gang import Gang, Seat, came_from
 from trainyard.world.records import Job, Terminated
 
 
@@ -77,8 +77,7 @@ def outcome(job: Job, gang: Gang, now: float) -> Verdict:
         lost = gang.step - saved.step
         note = "no step is lost" if lost <= 0 else f"{lost} steps after it are lost"
         return Verdict(Outcome.YIELDED, reason, f"saved step {saved.step} and left; {note}")
-    came_from = job.status.resume.step if job.status.resume is not None else 0
-    if gang.step <= came_from:
+    if gang.step <= came_from(job, gang):
         return Verdict(Outcome.YIELDED, reason, "left before its first new step; no step is lost")
     missing = "its last save is of an earlier attempt" if saved is None or saved.attempt != job.status.attempt else ""
     missing = missing or f"its last save is of step {saved.step if saved else 0}"
@@ -141,10 +140,15 @@ def _refused(job: Job, gang: Gang) -> Verdict | None:
 
 
 def _failed(job: Job, gang: Gang) -> Verdict | None:
-    """A member ended badly. While a stop stands, an end is what was asked for, and `outcome` judges what it brought."""
+    """A member ended badly. While a stop stands, an end is what was asked for, and `outcome` judges what it brought.
+
+    It was asked for as well where somebody deleted a member first, and all had left before the operator could record the stop.
+    """
     if job.status.stop is not None:
         return None
-    bad = [(s, s.ended) for s in gang.seats if s.ended is not None and s.ended.exit_code != Exit.DONE]
+    asked = _asked(gang)
+    ended = [(s, s.ended) for s in gang.seats if s.ended is not None and s.ended.exit_code != Exit.DONE]
+    bad = [(seat, end) for seat, end in ended if asked is None or end.finished < asked]
     if not bad:
         return None
     seat, end = _first(bad)
@@ -157,6 +161,18 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
     if reason is Reason.UNASKED_YIELD:
         message += "; exit code 75 means that it saved because it was asked to leave, and nobody asked"
     return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
+
+
+def _asked(gang: Gang) -> float | None:
+    """Since when somebody else takes a member away; None where nobody does.
+
+    When a disruption began is not known. A kubelet that evicts a pod for what the pod used up calls that one as well, so it
+    is an excuse only for a gang that saved before it left.
+    """
+    times = [pod.deleted for pod in gang.pods if pod.deleted is not None]
+    if _yields(gang):
+        times += [0.0 for pod in gang.pods if pod.disrupted]
+    return min(times, default=None)
 
 
 def _node_lost(job: Job, gang: Gang, now: float) -> Verdict | None:
@@ -212,7 +228,7 @@ def _silent(job: Job, gang: Gang, now: float) -> Verdict | None:
         return None
     seat = silent[0]
     pod = seat.pod.name if seat.pod is not None else ""
-    quiet = now - seat.answer.time if seat.answer is not None else 0.0
+    quiet = now - seat.heard if seat.heard is not None else 0.0
     message = f"the launcher of {pod} (rank {seat.rank}) has not answered for {quiet:.0f} s"
     if len(silent) > 1:
         message += f", nor have {len(silent) - 1} others"
@@ -231,7 +247,7 @@ def _late(job: Job, gang: Gang, now: float) -> Verdict | None:
             return Verdict(Outcome.FAILED, Reason.MEMBER_FAILED, message)
     started = job.status.started_at
     waiting = [seat for seat in gang.seats if seat.running is None and seat.ended is None]
-    if started is not None and waiting and now - started > deadlines.START:
+    if started is not None and waiting and job.status.stop is None and now - started > deadlines.START:
         seat = waiting[0]
         why = why_not_running(seat)
         message = f"rank {seat.rank} does not run {deadlines.START:.0f} s after the start: {why}"

@@ -117,6 +117,13 @@ class Pod:
         return self.phase not in ("Succeeded", "Failed")
 
     @property
+    def over(self) -> bool:
+        """Nothing more is to be expected of its trainer: it ended, whatever its sidecars do; or the pod was deleted before it
+        had a node, so that no kubelet ever hears of it."""
+        unborn = self.deleted is not None and not self.node
+        return not self.live or isinstance(self.trainer, Terminated) or unborn
+
+    @property
     def killed(self) -> float | None:
         """When its kubelet kills it at the latest: the end of the grace of its deletion; None while nobody deletes it."""
         return None if self.deleted is None else self.deleted + self.grace_seconds
