@@ -59,7 +59,7 @@ class Pretend:
     """A cluster of nodes with GPUs in a tree of spines and leaves, all pods of which are Trainyard's or `foreign`'s.
 
     save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
-    trains: whether a whole gang makes a step each second.
+    trains: whether a whole gang makes a step each second. sidecars: whether pods outlive their trainers until they are deleted.
     steps: how many steps a job needs, by name (default: for ever).
     """
 
@@ -67,6 +67,7 @@ class Pretend:
     save_seconds: float = 3.0
     reachable: bool = True
     trains: bool = True
+    sidecars: bool = False
     steps: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -338,20 +339,16 @@ class Pretend:
         if pod is None:
             return
         seconds = pod.grace_seconds if grace is None else float(grace)
+        if not pod.node:
+            seconds = 0.0  # no kubelet ends it: only a finalizer keeps the object, as it is
         if pod.killed is None or self.now + seconds < pod.killed:
             self.pods[uid] = replace(pod, deleted=self.now, grace_seconds=seconds)
-        if grace == 0 or not pod.node:
-            ended = replace(self.pods[uid], phase="Failed") if not pod.node else self.pods[uid]
-            if not pod.held or not pod.node:
-                self.pods[uid] = (
-                    replace(ended, trainer=Terminated(137, "Deleted", "", self.now)) if not pod.node else ended
-                )
         self._reap(uid, force=grace == 0)
 
     def _reap(self, uid: str, force: bool = False) -> None:
         """The object goes when it is deleted, free of finalizers, and its kubelet has ended it (or nobody waits for that)."""
         pod = self.pods.get(uid)
-        if pod is not None and pod.deleted is not None and not pod.held and (force or not pod.live):
+        if pod is not None and pod.deleted is not None and not pod.held and (force or not pod.live or not pod.node):
             del self.pods[uid]
             self.launchers.pop(uid, None)
             self.answers.pop(uid, None)
@@ -377,7 +374,8 @@ class Pretend:
 
     def _move(self) -> None:
         for pod in list(self.pods.values()):
-            if isinstance(pod.trainer, Terminated) and pod.live:
+            stays = self.sidecars and pod.deleted is None
+            if isinstance(pod.trainer, Terminated) and pod.live and not stays:
                 self.pods[pod.uid] = replace(pod, phase="Succeeded" if pod.trainer.exit_code == 0 else "Failed")
         for pod in sorted(self.pods.values(), key=lambda pod: pod.name):
             if pod.membership is None:

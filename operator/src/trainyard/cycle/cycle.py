@@ -18,11 +18,11 @@ from trainyard.cycle.queue import Waiting, serve
 from trainyard.cycle.room import survey
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle import decide as life
-from trainyard.lifecycle.decide import Decision, Surroundings, decide
-from trainyard.lifecycle.gang import Gang, muster
+from trainyard.lifecycle.decide import Decision, Surroundings, decide, left_alone
+from trainyard.lifecycle.gang import Gang, abandoned, muster
 from trainyard.topology.dialects import detect
 from trainyard.topology.tree import Tree, build
-from trainyard.world.records import Job, Pod, World
+from trainyard.world.records import Job, Pod, Verdict, World
 
 
 def cycle(world: World, now: float) -> act.Outcome:
@@ -40,14 +40,15 @@ def cycle(world: World, now: float) -> act.Outcome:
     decisions: dict[str, Decision] = {}
     for job in jobs:
         by = wanted.get((job.uid, job.status.attempt), ())
-        around = Surroundings(by, blind, world.namespace_leaving(job.namespace))
+        around = Surroundings(by, blind, world.namespace_leaving(job.namespace), _refusal(world, job))
         try:
             decisions[job.uid] = decide(job, gangs[job.uid], around, now)
         except Exception as error:
             broken[job.uid] = act.Broken(job.uid, job.key, error)
             decisions[job.uid] = Decision(job.status)
     tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()))
-    served = _queue(world, jobs, gangs, decisions, tree, now)
+    judged = [job for job in jobs if job.uid not in broken and not left_alone(job)]
+    served = _queue(world, judged, gangs, decisions, tree, now)
     turns = []
     wakes: list[float] = []
     for job in jobs:
@@ -102,11 +103,19 @@ def _blind(gangs: Iterable[Gang], now: float) -> bool:
     given."""
     asked = quiet = 0
     for gang in gangs:
-        times = [seat.answer.time for seat in gang.seats if seat.running and seat.status is not None and seat.answer]
+        times = [seat.heard for seat in gang.seats if seat.heard is not None]
         if times:
             asked += 1
             quiet += now - max(times) > deadlines.SILENT / 2
     return quiet >= 2 and quiet * 2 > asked
+
+
+def _refusal(world: World, job: Job) -> str:
+    """Why the API server would not take members of the attempt under way."""
+    trial, started = world.trials.get(job.uid), job.status.started_at
+    if trial is None or started is None or trial.verdict is not Verdict.WAIT or trial.time < started:
+        return ""
+    return trial.message
 
 
 def _queue(
@@ -117,17 +126,15 @@ def _queue(
     tree: Tree,
     now: float,
 ) -> dict[str, Waiting | Exception]:
-    leaving: set[str] = set()
-    for pod in world.pods.values():
-        if pod.deleted is not None:
-            leaving.add(pod.uid)
+    """jobs: those that could be judged; the pods of the others stay where they are."""
+    leaving = {pod.uid for pod in world.pods.values() if pod.deleted is not None and not abandoned(pod, now)}
     for job in jobs:
         status = decisions[job.uid].status
         # An attempt that this very cycle closes leaves pods whose phase lags behind the end of their trainers.
         closed = status.started_at is None
         if job.deleted is not None or closed or status.stop is not None or status.ending is not None:
             leaving.update(pod.uid for pod in gangs[job.uid].pods)
-        leaving.update(pod.uid for pod in gangs[job.uid].others)
+        leaving.update(pod.uid for pod in gangs[job.uid].others if not abandoned(pod, now))
     room = survey(world, leaving)
     return serve(world, jobs, gangs, decisions, room, tree, now)
 
@@ -163,12 +170,11 @@ def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decisio
 
 def _orphans(world: World, now: float) -> list[act.Turn]:
     """Pods whose job is gone: the garbage collector deletes them, and nobody reads their last words any more."""
-    turns = []
+    found: dict[str, list[act.Action]] = defaultdict(list)
     for pod in sorted(world.pods.values(), key=lambda pod: (pod.namespace, pod.name)):
         membership = pod.membership
         if membership is None or membership.job_uid in world.jobs or not pod.held:
             continue
-        over = not pod.live or getattr(pod.trainer, "exit_code", None) is not None
-        if over or (pod.killed is not None and now > pod.killed + deadlines.KILLED):
-            turns.append(act.Turn(membership.job_uid, (act.ReleasePod(pod.namespace, pod.name, pod.uid),)))
-    return turns
+        if pod.over or abandoned(pod, now):
+            found[membership.job_uid].append(act.ReleasePod(pod.namespace, pod.name, pod.uid))
+    return [act.Turn(job_uid, tuple(actions)) for job_uid, actions in found.items()]

@@ -62,7 +62,10 @@ def serve(
     for job in sorted(waiting, key=lambda job: _turn(world, job, decisions[job.uid].status)):
         current = job.with_status(decisions[job.uid].status)
         try:
-            served[job.uid] = _gate(world, current, now) or _serve_one(world, tree, current, parties, room, now)
+            barred = _gate(world, current, now)
+            if barred is not None:
+                _keep_reserved(world, current.with_status(barred.status), room, now)
+            served[job.uid] = barred or _serve_one(world, tree, current, parties, room, now)
         except Exception as error:
             served[job.uid] = error
     return served
@@ -94,7 +97,8 @@ def _gate(world: World, job: Job, now: float) -> Waiting | None:
     assert job.spec is not None
     status = job.status
     if world.namespace_leaving(job.namespace):
-        return _wait(job, Reason.NAMESPACE_TERMINATING, f"namespace {job.namespace} is being deleted", (), now)
+        without = job.with_status(status.but(reservation=None))
+        return _wait(without, Reason.NAMESPACE_TERMINATING, f"namespace {job.namespace} is being deleted", (), now)
     priority = job.spec.priority_class_name
     if priority is not None and priority not in world.priority_classes:
         known = _names(world.priority_classes)
@@ -113,24 +117,27 @@ def _names(found: Iterable[str]) -> str:
 
 def _tried(world: World, job: Job, now: float) -> Waiting | None:
     trial = world.trials.get(job.uid)
-    ask = act.TryPod(job.uid, job.generation, sample(world, job))
     if trial is None or trial.generation != job.generation:
         checking = _doubt(job, None, Reason.CHECKING, "the API server is asked whether it takes the pods", now)
-        return Waiting(checking, (ask,))
+        return Waiting(checking, (_ask(world, job),))
     if trial.verdict is Verdict.REFUSED:
         refused = refuse(job, Reason(trial.reason), trial.message, now)
         return Waiting(refused.status, _told(job, Reason(trial.reason), trial.message))
     if trial.verdict is Verdict.WAIT:
-        return _try_again(job, trial, ask, now)
+        return _try_again(world, job, trial, now)
     return None
 
 
-def _try_again(job: Job, trial: Trial, ask: act.TryPod, now: float) -> Waiting:
+def _ask(world: World, job: Job) -> act.TryPod:
+    return act.TryPod(job.uid, job.generation, sample(world, job))
+
+
+def _try_again(world: World, job: Job, trial: Trial, now: float) -> Waiting:
     reason = Reason(trial.reason or Reason.API_REFUSES)
     doubtful = job.with_status(_doubt(job, False, reason, trial.message, now))
     due = trial.time + deadlines.TRY_AGAIN
     waiting = _wait(doubtful, reason, trial.message, (), now)
-    actions = (*waiting.actions, ask) if now >= due else waiting.actions
+    actions = (*waiting.actions, _ask(world, job)) if now >= due else waiting.actions
     return Waiting(waiting.status, actions, due if now < due else now + deadlines.TRY_AGAIN)
 
 
@@ -236,7 +243,8 @@ def _preempts(world: World, job: Job) -> bool:
     assert job.spec is not None
     name = job.spec.priority_class_name
     if name is not None:
-        return world.priority_classes[name].preempts
+        found = world.priority_classes.get(name)
+        return found is not None and found.preempts
     return next((c.preempts for c in world.priority_classes.values() if c.default), True)
 
 
@@ -251,13 +259,24 @@ def _standing(world: World, seeker: Seeker, room: Room, now: float) -> Reservati
     return reservation if good and room.holds(reservation.nodes, seeker.request.requests, soon=True) else None
 
 
+def _keep_reserved(world: World, job: Job, room: Room, now: float) -> None:
+    """A job that is barred for a moment (it was edited, or a new operator has the API server asked again) keeps the nodes that
+    others already leave for it; the reservation's own deadline ends that."""
+    if job.status.reservation is None:
+        return
+    seeker = _seeker(world, job, room)
+    standing = _standing(world, seeker, room, now)
+    if standing is not None:
+        room.take(standing.nodes, seeker.request.requests)
+
+
 def _leaving(nodes: Collection[str], parties: Parties) -> tuple[str, ...]:
-    """Uids of the jobs that leave these nodes anyway."""
+    """Uids of the jobs that leave these nodes anyway, those included that this cycle chose to."""
     wanted = frozenset(nodes)
     found = []
     for job in parties.jobs:
         status = parties.decisions[job.uid].status
-        if status.stop is None and status.ending is None:
+        if status.stop is None and status.ending is None and job.uid not in parties.claimed:
             continue
         if any(place_of(pod) in wanted and pod.live for pod in parties.gangs[job.uid].pods):
             found.append(job.uid)
@@ -277,7 +296,7 @@ def _take(
         if candidate.uid in found.victims:
             room.give(candidate.usage)
     room.take(found.placement.nodes, seeker.request.requests)
-    victims = (*found.victims, *_leaving(found.placement.nodes, parties))
+    victims = {*found.victims, *_leaving(found.placement.nodes, parties)}
     return _reserve(seeker.job, found.placement.nodes, victims, parties, now)
 
 
@@ -321,6 +340,7 @@ def _start(world: World, tree: Tree, job: Job, nodes: tuple[str, ...], now: floa
             attempt=attempt, nodes=nodes, deadline=now + deadlines.START, reason=Reason.GANG_STARTED
         ),
     )
+    status = conditions.without(status, ConditionType.CONTROLLED)  # it spoke of the launchers of an earlier attempt
     status = status.but(plan=summary(tree, job.with_status(status)))
     span = status.plan.span if status.plan is not None else ""
     message = f"attempt {attempt} starts on {len(nodes)} nodes within one {span}: {_short(nodes)}"
@@ -362,6 +382,9 @@ def _back_off(job: Job, now: float) -> Waiting:
     message = (
         f"{count} attempts in a row brought no new step; the next one is due at {rfc3339(round(job.status.not_before))}"
     )
+    ended = conditions.find(job.status, ConditionType.RUNNING)
+    if ended is not None and ended.message:
+        message += f"; the last one: {ended.message}"
     waiting = _wait(job, Reason.BACKING_OFF, message, (), now)
     return Waiting(waiting.status, waiting.actions, job.status.not_before)
 

@@ -1,0 +1,293 @@
+"""What goes wrong around one job on a pretended cluster, and what it may cost: seldom a failure, never a step too many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from support.pretend import Pretend
+from trainyard.api.conditions import Reason
+from trainyard.api.errors import FieldError
+from trainyard.cycle import actions as act
+from trainyard.cycle import cycle
+from trainyard.world.records import Trial, Verdict
+
+
+@pytest.fixture
+def cluster() -> Pretend:
+    return Pretend().with_nodes().with_class("low", 10).with_class("high", 100)
+
+
+def running(cluster: Pretend, name: str = "train", nodes: int = 4, **spec: object) -> Pretend:
+    cluster.submit(name, nodes, **spec)  # type: ignore[arg-type]
+    return cluster.until(cluster.phase_is(name, "Running"))
+
+
+def again(cluster: Pretend, attempt: int = 2, limit: int = 200) -> Pretend:
+    return cluster.until(
+        lambda: cluster.status("train").attempt == attempt and cluster.status("train").phase == "Running", limit
+    )
+
+
+def unattended(cluster: Pretend, seconds: int) -> Pretend:
+    """Time in which no operator runs. What launchers answered is forgotten with it, and so is what the API server said."""
+    for _ in range(seconds):
+        cluster.now += 1
+        cluster._move()
+    cluster.answers.clear()
+    cluster.trials.clear()
+    return cluster
+
+
+# Sidecars -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sidecar_does_not_hold_the_nodes_of_a_job_that_succeeded(cluster: Pretend) -> None:
+    cluster.sidecars = True
+    cluster.submit("train", 8, steps=5)
+    cluster.until(cluster.phase_is("train", "Succeeded"))
+    cluster.submit("next", 8)
+    cluster.until(cluster.phase_is("next", "Running"), 60)
+
+
+def test_a_sidecar_of_the_pod_that_failed_first_does_not_hold_its_node(cluster: Pretend) -> None:
+    cluster.sidecars = True
+    running(cluster, nodes=8)
+    cluster.crash("train-1")
+    again(cluster, limit=90)
+
+
+# Pods that never came to a node ---------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_never_had_a_node_is_not_waited_for(cluster: Pretend) -> None:
+    cluster.submit("train", 8)
+    cluster.operate()
+    cluster.foreign("a0", name="stranger")
+    cluster.until(lambda: cluster.status("train").ending is not None, 15)
+    del cluster.pods["stranger"]
+    again(cluster, limit=15)
+
+
+def test_what_was_deleted_before_it_had_a_node_does_not_keep_the_job(cluster: Pretend) -> None:
+    cluster.submit("train", 8)
+    cluster.operate()
+    cluster.foreign("a0", name="stranger")
+    cluster.tick(2).delete_job("train")
+    cluster.until(lambda: not cluster.jobs, 15)
+
+
+# What is history ------------------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_vanished_whole_leaves_its_checkpoints_in_the_history(cluster: Pretend) -> None:
+    running(cluster).tick(25)
+    cluster.pods.clear()
+    again(cluster).tick(3)
+    steps = cluster.history[cluster.job("train").uid]
+    resumed = min(after for before, after in pairwise(steps) if after <= before) - 1
+    assert resumed == 20
+
+
+def test_attempts_that_end_where_they_resumed_back_off_also_after_a_lost_node(cluster: Pretend) -> None:
+    running(cluster, nodes=2).tick(15)
+    cluster.lose_node("a0")
+    again(cluster)
+    cluster.trains = False
+    cluster.until(lambda: cluster.status("train").resume is None, 5)
+    for _ in range(3):
+        attempt = cluster.status("train").attempt
+        cluster.until(cluster.phase_is("train", "Running"), 60)
+        pod = next(p for p in cluster.pods.values() if p.live and p.name in {f"train-{n}" for n in range(2, 20)})
+        cluster.launchers[pod.uid].step = cluster.launchers[pod.uid].resumed.step  # type: ignore[union-attr]
+        for launcher in cluster.launchers.values():
+            launcher.step = launcher.resumed.step if launcher.resumed else 0
+        cluster.crash(pod.name)
+        cluster.until(
+            lambda n=attempt: (
+                cluster.status("train").started_at is None  # type: ignore[misc]
+                or cluster.status("train").attempt > n
+            ),
+            30,
+        )
+    assert cluster.status("train").restarts.fruitless >= 2
+
+
+def test_a_suspended_job_does_not_name_a_step_that_nobody_knows(cluster: Pretend) -> None:
+    running(cluster, nodes=2).tick(15)
+    cluster.lose_node("a0")
+    cluster.until(lambda: cluster.status("train").ending is not None, 30)
+    cluster.edit("train", suspend=True)
+    cluster.until(cluster.phase_is("train", "Suspended"), 120)
+    said = next(c for c in cluster.status("train").conditions if c.type == "Suspended").message
+    assert said == "spec.suspend is true; resumes at the newest checkpoint when it is false again"
+
+
+# What counts as a failure ---------------------------------------------------------------------------------------------
+
+
+def test_a_drain_that_no_operator_saw_costs_no_failure(cluster: Pretend) -> None:
+    running(cluster).tick(5)
+    cluster.delete_pod("train-2")
+    unattended(cluster, 6)
+    assert {pod.trainer.exit_code for pod in cluster.pods.values()} == {75}  # type: ignore[union-attr]
+    again(cluster)
+    restarts = cluster.status("train").restarts
+    assert (restarts.failures, restarts.preemptions) == (0, 1)
+
+
+def test_a_member_that_failed_before_a_pod_was_deleted_is_a_failure(cluster: Pretend) -> None:
+    running(cluster).tick(5)
+    cluster.crash("train-1")
+    unattended(cluster, 3)
+    cluster.delete_pod("train-2")
+    again(cluster)
+    assert cluster.status("train").restarts.failures == 1
+
+
+def test_a_yield_spends_nothing_of_a_budget_that_was_lowered(cluster: Pretend) -> None:
+    running(cluster, restart={"failures": 5, "per": "1h"})
+    for attempt in (1, 2):
+        cluster.tick(3).crash(f"train-{4 * (attempt - 1)}")
+        again(cluster, attempt + 1)
+    job = cluster.job("train")
+    assert job.spec is not None
+    cluster.edit("train", restart=job.spec.restart.but(failures=1))
+    cluster.tick(3).delete_pod("train-8")
+    again(cluster, 4)
+
+
+def test_a_stop_while_it_starts_is_no_late_start(cluster: Pretend) -> None:
+    kubelet = cluster._kubelet
+    cluster._kubelet = lambda pod: kubelet(pod) if pod.name != "train-1" else None  # type: ignore[method-assign]
+    cluster.submit("train", 2)
+    cluster.tick(590).edit("train", suspend=True)
+    cluster.until(cluster.phase_is("train", "Suspended"), 400)
+    assert cluster.status("train").restarts.failures == 0
+
+
+def test_a_quota_that_refuses_some_members_gives_the_nodes_back_and_costs_no_failure(cluster: Pretend) -> None:
+    said = 'Create: pods "train-2" is forbidden: exceeded quota: gpus'
+
+    def quota(action: act.Action) -> bool:
+        if not isinstance(action, act.Create) or action.manifest["kind"] != "Pod":
+            return False
+        refused = int(action.manifest["metadata"]["name"].rpartition("-")[2]) % 4 >= 2
+        if refused:  # as the loop tells the cycle of it
+            job = cluster.job("train")
+            cluster.trials[job.uid] = Trial(job.generation, Verdict.WAIT, cluster.now, Reason.API_REFUSES, said)
+        return refused
+
+    cluster.interrupt = quota
+    cluster.submit("train", 4)
+    cluster.tick(5)
+    message = next(c for c in cluster.status("train").conditions if c.type == "Running").message
+    assert "exceeded quota" in message
+    cluster.until(lambda: cluster.status("train").started_at is None, 120)
+    assert cluster.status("train").pending.reason == Reason.API_REFUSES  # type: ignore[union-attr]
+    assert cluster.status("train").restarts.failures == 0
+    cluster.interrupt = None
+    cluster.until(cluster.phase_is("train", "Running"), 120)
+
+
+def test_max_runtime_ends_a_job_whose_last_attempt_ended_otherwise(cluster: Pretend) -> None:
+    running(cluster, maxRuntime="30s")
+    cluster.tick(30).lose_node("a1")
+    cluster.until(lambda: cluster.status("train").started_at is None, 120)
+    assert cluster.status("train").phase == "Failed"
+    failed = next(c for c in cluster.status("train").conditions if c.type == "Failed")
+    assert failed.reason == Reason.MAX_RUNTIME
+
+
+def test_a_longer_max_runtime_counts_also_while_it_yields(cluster: Pretend) -> None:
+    running(cluster, maxRuntime="30s")
+    cluster.until(lambda: cluster.status("train").stop is not None, 40)
+    cluster.edit("train", max_runtime="1h")
+    again(cluster)
+
+
+# The operator is killed and another takes over ------------------------------------------------------------------------
+
+
+def test_a_successor_asks_launchers_before_it_deletes_their_pods(cluster: Pretend) -> None:
+    running(cluster).tick(60)
+    cluster.edit("train", suspend=True)
+    cluster.answers.clear()
+    cluster.operate(2)
+    assert [pod.name for pod in cluster.pods.values() if pod.deleted is not None] == []
+    assert all(launcher.notice is not None for launcher in cluster.launchers.values())
+
+
+def test_a_successor_does_not_say_that_launchers_never_answered(cluster: Pretend) -> None:
+    running(cluster).tick(60)
+    cluster.answers.clear()
+    cluster.operate(2)
+    controlled = next(c for c in cluster.status("train").conditions if c.type == "Controlled")
+    assert (controlled.status, controlled.reason) == ("True", Reason.LAUNCHERS_ANSWER)
+
+
+def test_a_successor_finds_the_gang_silent_that_answered_its_predecessor(cluster: Pretend) -> None:
+    running(cluster, nodes=1).tick(5)
+    cluster.freeze("train-0")
+    unattended(cluster, 2)
+    again(cluster, limit=200)
+    assert cluster.status("train").last_failure.reason == Reason.LAUNCHER_SILENT  # type: ignore[union-attr]
+
+
+def test_a_successor_that_reaches_nobody_blames_no_job(cluster: Pretend) -> None:
+    running(cluster, nodes=1).tick(5)
+    running(cluster, "other", nodes=1).tick(5)
+    cluster.reachable = False
+    unattended(cluster, 2)
+    cluster.tick(200)
+    assert {cluster.status(name).attempt for name in ("train", "other")} == {1}
+
+
+# What the user does ---------------------------------------------------------------------------------------------------
+
+
+def test_a_running_job_whose_specification_makes_no_sense_any_more_leaves_no_pods_running(cluster: Pretend) -> None:
+    running(cluster)
+    job = cluster.job("train")
+    error = FieldError("spec.trainer.steps", "0 is too small; use 1 or more")
+    cluster.jobs[job.uid] = replace(job, spec=None, errors=(error,), generation=2)
+    cluster.tick(20)
+    assert cluster.status("train").phase == "Failed"
+    assert not any(pod.live or pod.held for pod in cluster.pods.values())
+
+
+def test_a_class_that_was_refused_may_be_corrected(cluster: Pretend) -> None:
+    def refuse(action: act.TryPod) -> Trial:
+        message = "spec.priorityClassName: there is no PriorityClass high"
+        return Trial(action.generation, Verdict.REFUSED, cluster.now, Reason.PRIORITY_CLASS_NOT_FOUND, message)
+
+    cluster.verdict = refuse
+    cluster.submit("train", 2, priorityClassName="high")
+    cluster.until(cluster.phase_is("train", "Failed"), 5)
+    cluster.verdict = None
+    cluster.edit("train", priority_class_name="low")
+    cluster.until(cluster.phase_is("train", "Running"), 10)
+
+
+def test_a_job_that_backs_off_says_what_made_its_attempts_end(cluster: Pretend) -> None:
+    cluster.submit("train", 1)
+    cluster._bind = lambda pod: cluster.pods.update(  # type: ignore[method-assign]
+        {pod.uid: replace(pod, unscheduled="0/8 nodes are available: 1 node had a volume node affinity conflict")}
+    )
+    cluster.until(lambda: cluster.status("train").not_before is not None, 300)
+    cluster.operate()
+    pending = cluster.status("train").pending
+    assert pending is not None
+    assert pending.reason == Reason.BACKING_OFF
+    assert "volume node affinity conflict" in pending.message
+
+
+def test_the_pods_of_a_job_that_is_gone_are_let_go_together(cluster: Pretend) -> None:
+    running(cluster)
+    job = cluster.job("train")
+    for pod in list(cluster.pods.values()):
+        cluster._end(pod, 0, "Completed")
+    del cluster.jobs[job.uid]
+    turns = cycle(cluster.world(), cluster.now).turns
+    assert [(turn.job_uid, len(turn.actions)) for turn in turns] == [(job.uid, 4)]
