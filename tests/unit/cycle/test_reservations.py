@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.errors import FieldError
 from trainyard.cycle import actions as act
+from trainyard.planner.survey import Survey, survey
 from trainyard.world.records import Trial, Verdict
 
 ONE_SPINE = {"within": {"level": "spine", "required": True}}
@@ -96,3 +98,30 @@ def test_a_reservation_gives_a_victim_of_the_same_cycle_its_grace(cluster: Prete
     assert second is not None
     assert [victim.name for victim in second.victims] == ["v"]
     assert second.deadline == first.deadline
+
+
+# How much work it is --------------------------------------------------------------------------------------------------
+
+
+def test_jobs_that_wait_for_the_same_cost_one_look_at_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+
+    def counted(*arguments: Any) -> Survey:
+        nonlocal looks
+        looks += 1
+        return survey(*arguments)
+
+    cluster = Pretend().with_nodes().with_class("low", 10).with_class("high", 100)
+    for node in cluster.nodes:
+        cluster.foreign(node)
+    for n in range(40):
+        container = {"name": "trainer", "image": "own", "command": ["train", str(n)]}
+        container["resources"] = {"limits": {"nvidia.com/gpu": 8}}
+        pod = {"spec": {"containers": [container]}}
+        cluster.submit(f"job{n}", 4, priorityClassName="high" if n % 2 else "low", template=pod, checkpoint={})
+    cluster.operate(2)
+    monkeypatch.setattr("trainyard.planner.place.survey", counted)
+    monkeypatch.setattr("trainyard.planner.preempt.survey", counted)
+    cluster.operate(1)
+    assert {job.status.pending.reason for job in cluster.jobs.values() if job.status.pending} == {"InsufficientNodes"}
+    assert looks <= 6

@@ -18,6 +18,7 @@ from trainyard.api.template import pod_spec
 from trainyard.api.training_job import Pending, Reservation, TrainingJobStatus, Victim
 from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members, sample, summary, warnings
+from trainyard.cycle.memory import Memory
 from trainyard.cycle.room import Room
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.decide import Decision, refuse
@@ -58,7 +59,9 @@ def serve(
     _count_unmade(everyone, gangs, decisions, room)
     waiting = [job for job in everyone if decisions[job.uid].queue]
     served: dict[str, Waiting | Exception] = {}
-    parties = Parties(tuple(everyone), gangs, decisions, _candidates(world, everyone, gangs, decisions), set())
+    parties = Parties(
+        tuple(everyone), gangs, decisions, _candidates(world, everyone, gangs, decisions), set(), Memory()
+    )
     for job in sorted(waiting, key=lambda job: _turn(world, job, decisions[job.uid].status)):
         current = job.with_status(decisions[job.uid].status)
         try:
@@ -150,28 +153,31 @@ def _doubt(job: Job, value: bool | None, reason: Reason, message: str, now: floa
 
 @dataclass(frozen=True, slots=True)
 class Parties:
-    """Everybody whom a decision about nodes may concern. claimed: uids of the victims chosen in this cycle."""
+    """Everybody whom a decision about nodes may concern.
+
+    claimed: uids of the victims chosen in this cycle. memory: what the planner said in it.
+    """
 
     jobs: tuple[Job, ...]
     gangs: Mapping[str, Gang]
     decisions: Mapping[str, Decision]
     candidates: tuple[Candidate, ...]
     claimed: set[str]
+    memory: Memory
 
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
-    """A job that wants nodes. kept: nodes it may not have, each with the key of the job for which they are kept."""
+    """A job that wants nodes.
+
+    kept: nodes it may not have, each with the key of the job for which they are kept.
+    """
 
     job: Job
     request: Request
     priority: int
     preempts: bool
     kept: Mapping[str, str]
-
-    def allowed(self, nodes: Mapping[str, Node]) -> Mapping[str, Node]:
-        """The nodes that are not kept for others."""
-        return {name: node for name, node in nodes.items() if name not in self.kept} if self.kept else nodes
 
 
 def _candidates(
@@ -214,17 +220,31 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
         ready = room.holds(standing.nodes, seeker.request.requests)
         room.take(standing.nodes, seeker.request.requests)
         return _start(world, tree, job, standing.nodes, now) if ready else _await_victims(job, standing, now)
-    nodes = seeker.allowed(world.nodes)
-    found = place(tree, nodes, room.now, seeker.request)
+    kept = frozenset(seeker.kept)
+    found = _place(world, tree, seeker, kept, parties, room)
     if isinstance(found, Placement):
         room.take(found.nodes, seeker.request.requests)
         return _start(world, tree, job, found.nodes, now)
-    later = place(tree, nodes, room.soon, seeker.request)
+    later = _place(world, tree, seeker, kept, parties, room, soon=True)
     if isinstance(later, Placement):
         room.take(later.nodes, seeker.request.requests)
         return _reserve(job, later.nodes, _leaving(later.nodes, parties), parties, now)
-    taken = _take(tree, seeker, nodes, parties, room, now) if seeker.preempts else None
-    return taken if taken is not None else _stay(world, tree, seeker, found, room, now)
+    taken = _take(world, tree, seeker, kept, parties, room, now) if seeker.preempts else None
+    return taken if taken is not None else _stay(world, tree, seeker, found, parties, room, now)
+
+
+def _place(
+    world: World, tree: Tree, seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, soon: bool = False
+) -> Placement | Shortfall:
+    """Ask the planner, unless an equal was told the same. kept: nodes that the seeker may not have."""
+    view = room.soon if soon else room.now
+    nodes = world.nodes
+    question = ("soon" if soon else "now", room.version, parties.memory.wish(seeker.request), kept)
+    return parties.memory.recall(question, lambda: place(tree, _without(nodes, kept), view, seeker.request))
+
+
+def _without(nodes: Mapping[str, Node], kept: Collection[str]) -> Mapping[str, Node]:
+    return {name: node for name, node in nodes.items() if name not in kept} if kept else nodes
 
 
 def _seeker(world: World, job: Job, room: Room) -> Seeker:
@@ -254,8 +274,8 @@ def _standing(world: World, seeker: Seeker, room: Room, now: float) -> Reservati
     if reservation is None or reservation.attempt != seeker.job.status.attempt + 1 or now >= reservation.deadline:
         return None
     demands = selection(seeker.request.pod_spec, seeker.request.avoid)
-    nodes = seeker.allowed(world.nodes)
-    good = all(name in nodes and demands.admits(nodes[name]) for name in reservation.nodes)
+    mine = [world.nodes.get(name) if name not in seeker.kept else None for name in reservation.nodes]
+    good = all(node is not None and demands.admits(node) for node in mine)
     return reservation if good and room.holds(reservation.nodes, seeker.request.requests, soon=True) else None
 
 
@@ -284,11 +304,15 @@ def _leaving(nodes: Collection[str], parties: Parties) -> tuple[str, ...]:
 
 
 def _take(
-    tree: Tree, seeker: Seeker, nodes: Mapping[str, Node], parties: Parties, room: Room, now: float
+    world: World, tree: Tree, seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, now: float
 ) -> Waiting | None:
     """Take the nodes of jobs of lower priority, if that helps."""
     candidates = [candidate for candidate in parties.candidates if candidate.uid not in parties.claimed]
-    found = preempt(tree, nodes, room.soon, seeker.request, seeker.priority, candidates)
+    wish, nodes = parties.memory.wish(seeker.request), world.nodes
+    found = parties.memory.recall(
+        ("preempt", room.version, wish, kept, seeker.priority),
+        lambda: preempt(tree, _without(nodes, kept), room.soon, seeker.request, seeker.priority, candidates),
+    )
     if found is None:
         return None
     parties.claimed.update(found.victims)
@@ -363,10 +387,12 @@ def _short(nodes: tuple[str, ...]) -> str:
 # Waiting ------------------------------------------------------------------------------------------------------------------
 
 
-def _stay(world: World, tree: Tree, seeker: Seeker, short: Shortfall, room: Room, now: float) -> Waiting:
+def _stay(
+    world: World, tree: Tree, seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float
+) -> Waiting:
     job = seeker.job
     without = job.with_status(job.status.but(reservation=None))
-    if seeker.kept and isinstance(place(tree, world.nodes, room.now, seeker.request), Placement):
+    if seeker.kept and isinstance(_place(world, tree, seeker, frozenset(), parties, room), Placement):
         older = ", ".join(sorted(set(seeker.kept.values())))
         message = f"{short.message}; {len(seeker.kept)} more are kept for {older}, which came first"
         return _wait(without, Reason.BEHIND_OTHERS, message, (f"{older} starts or is deleted",), now)

@@ -15,14 +15,17 @@ class Room:
     """Two views of the same nodes. now: what is free this instant. soon: what will be, when all that is leaving has left.
 
     kept: nodes that an earlier job of the queue is gathering; (its priority, whether it may preempt, the nodes, its key).
+    version: another one whenever either view is.
     """
 
     now: dict[str, dict[str, int]]
     soon: dict[str, dict[str, int]]
     kept: list[tuple[int, bool, frozenset[str], str]] = field(default_factory=list)
+    version: int = 0
 
     def take(self, nodes: Iterable[str], requests: Resources) -> None:
         """Promise one member's room on each node."""
+        self.version += 1
         for node in nodes:
             soon, present = self.soon.get(node), self.now.get(node)
             if soon is None or present is None:
@@ -33,6 +36,7 @@ class Room:
 
     def give(self, usage: Mapping[str, Resources]) -> None:
         """Count on what a victim of this cycle will leave behind."""
+        self.version += 1
         for node, amounts in usage.items():
             soon = self.soon.get(node)
             if soon is None:

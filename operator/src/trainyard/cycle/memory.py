@@ -1,0 +1,43 @@
+"""What the planner said earlier in a cycle.
+
+Of many jobs that wait most want the same, and get nothing: where nobody has taken room meanwhile, the answer to one is the answer
+to all. Without this, a hundred jobs that wait for five thousand nodes look at each of them three hundred times a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TypeVar, cast
+
+from trainyard.planner.request import Request
+from trainyard.world.selection import selection
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Memory:
+    """Answers by question. Lives as long as a cycle does."""
+
+    _wishes: list[object] = field(default_factory=list)
+    _answers: dict[Hashable, object] = field(default_factory=dict)
+
+    def wish(self, request: Request) -> int:
+        """A number for what a request asks for, whoever asks: equal for requests that the planner cannot tell apart."""
+        wish = (
+            request.nodes,
+            request.level,
+            request.required,
+            request.requests,
+            selection(request.pod_spec, request.avoid),
+        )
+        if wish not in self._wishes:
+            self._wishes.append(wish)
+        return self._wishes.index(wish)
+
+    def recall(self, question: Hashable, ask: Callable[[], T]) -> T:
+        """The answer to a question that was asked before, else what `ask` says. question: all that the answer depends on."""
+        if question not in self._answers:
+            self._answers[question] = ask()
+        return cast(T, self._answers[question])
