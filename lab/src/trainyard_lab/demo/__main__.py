@@ -31,7 +31,7 @@ from trainyard_lab.progress import say, step
 
 NAMESPACE = "demo"
 LOOK_SECONDS = 0.5
-MEBIBYTES = 4.0
+MEBIBYTES = 2.0
 RANDOM_ORDERS = 20
 # Every wait ends; these are many times what a slow machine needs.
 TRAIN_SECONDS = 900.0

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +32,11 @@ def install(plane: ControlPlane, chart: Path, image: str) -> None:
     """
     import helm_python  # here: it loads a large library that most of the lab does without
 
-    helm_python.disable_logging()
     _forget_what_was_broken_off(Api(plane))
     values: dict[str, Any] = {"podAnnotations": {IMAGE_ANNOTATION: image}}
     options: dict[str, Any] = {"namespace": NAMESPACE, "wait": "watcher", "timeout": READY_SECONDS}
     try:
-        with helm_python.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE) as config:
+        with _quietly(), helm_python.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE) as config:
             installed = {release["name"] for release in config.list(all_states=True)}
             if RELEASE in installed:
                 config.upgrade(chart, RELEASE, values, **options)
@@ -47,12 +50,25 @@ def uninstall(plane: ControlPlane) -> None:
     """Uninstall the release; the chart's hook lets go of everything that Trainyard held."""
     import helm_python
 
-    helm_python.disable_logging()
     try:
-        with helm_python.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE) as config:
+        with _quietly(), helm_python.Config(kubeconfig_path=plane.kubeconfig, namespace=NAMESPACE) as config:
             config.uninstall(RELEASE, ignore_not_found=True, wait="watcher", timeout=READY_SECONDS)
     except helm_python.HelmError as error:
         raise HelmFailed(f"helm: {error}") from None
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Helm's library writes notes on symbolic links to standard error; what goes wrong comes as an exception."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _forget_what_was_broken_off(api: Api) -> None:

@@ -50,7 +50,7 @@ def _phase(job: Job) -> str:
             why = job.status.get("stop") or job.status.get("ending") or {}
             return f"is asked to leave ({why.get('reason', '')}): saving"
         case "Succeeded":
-            return f"succeeded after step {job.step or '?'}{_loss(job)}"
+            return f"succeeded after step {job.step}{_loss(job)}" if job.step else "succeeded"
         case "Failed":
             failure = job.status.get("lastFailure", {})
             return f"FAILED: {failure.get('message', '')}"
