@@ -208,7 +208,10 @@ def test_plan_and_key_are_for_the_trainer_container_alone():
     assert mounts(made)["/etc/trainyard/plan"] == "trainyard-plan"
     assert made["spec"]["containers"][1] == {"name": "logs", "image": "logs"}
     assert volumes(made)["trainyard-plan"]["configMap"] == {"name": "small-lm-plan-2"}
-    assert volumes(made)["trainyard-control"]["secret"] == {"secretName": "small-lm-control-0b5f9a6e", "defaultMode": 0o444}
+    assert volumes(made)["trainyard-control"]["secret"] == {
+        "secretName": "small-lm-control-0b5f9a6e",
+        "defaultMode": 0o444,
+    }
 
 
 def test_shared_memory_is_as_large_as_the_pods_unless_the_user_has_his_own():

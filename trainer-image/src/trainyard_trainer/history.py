@@ -3,10 +3,8 @@
     {"attempt": 2, "step": 41, "samples": "9f0c...", "loss": "0x1.8p+1"}
 
 The loss is in hexadecimal, so that two runs can be compared bit for bit. A new attempt begins with a file of its own,
-which
-holds the lines up to the step where it goes on, and takes the old one's name: an older attempt that still writes,
-writes into
-a file that has no name any more.
+which holds the lines up to the step where it goes on, and takes the old one's name: an older attempt that still writes,
+writes into a file that has no name any more.
 """
 
 from __future__ import annotations

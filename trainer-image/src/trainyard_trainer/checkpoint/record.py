@@ -96,8 +96,7 @@ def history(commits: Collection[CommitRecord], lineage: Lineage) -> tuple[Commit
     """The commits that count, newest first: the first one that verifies is where to go on.
 
     A commit counts if its attempt is in the lineage, at or before its mark, and no later attempt of the lineage went on
-    from
-    something earlier. A commit to resume from, where the lineage names one, bounds them all.
+    from something earlier. A commit to resume from, where the lineage names one, bounds them all.
     """
     position = {mark.attempt: n for n, mark in enumerate(lineage.history)}
     limit = {mark.attempt: mark.step for mark in lineage.history}

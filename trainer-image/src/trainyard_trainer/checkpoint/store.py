@@ -5,10 +5,9 @@
     <folder>/history.jsonl
 
 Each attempt has a folder of its own, writes there and deletes only there. It inherits what it may resume from by
-renaming it
-into its folder before it reads it. So an older attempt that still runs somewhere, cut off or frozen, can neither delete
-nor
-finish anything that a newer one relies on: the paths it knows are gone. Every step is one atomic rename or unlink.
+renaming it into its folder before it reads it. So an older attempt that still runs somewhere, cut off or frozen, can
+neither delete nor finish anything that a newer one relies on: the paths it knows are gone. Every step is one atomic
+rename or unlink.
 """
 
 from __future__ import annotations

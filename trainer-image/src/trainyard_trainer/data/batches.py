@@ -1,8 +1,7 @@
 """What one rank puts through the network in one step.
 
 All ranks take equally many micro-batches, since every pass through the network is a collective: where the samples do
-not
-divide, the last micro-batches are filled up with rows that count for nothing.
+not divide, the last micro-batches are filled up with rows that count for nothing.
 """
 
 from __future__ import annotations

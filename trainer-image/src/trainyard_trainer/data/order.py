@@ -1,10 +1,9 @@
 """Which samples make a step: a pure function of (seed, step), so that there is no state to save or to lose.
 
 Position p of the endless stream of samples belongs to epoch p // samples, and each epoch is a permutation of all
-samples by a
-key of its own. The permutation is a Feistel network on the smallest power of four that holds the samples, walked until
-it
-lands inside (cycle walking; Black and Rogaway 2002): one-to-one by construction, and computable for any position alone.
+samples by a key of its own. The permutation is a Feistel network on the smallest power of four that holds the samples,
+walked until it lands inside (cycle walking; Black and Rogaway 2002): one-to-one by construction, and computable for any
+position alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A decoder-only transformer: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
 Written to be read from top to bottom. Shapes in comments: B samples, T tokens, W width, H heads, K heads of keys and
-values,
-D = W / H numbers a head.
+values, D = W / H numbers a head.
 """
 
 from __future__ import annotations

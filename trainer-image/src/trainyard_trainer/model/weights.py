@@ -1,8 +1,8 @@
 """First weights: the same numbers whatever the world size, the device and the order in which they are made.
 
 Each parameter is drawn from a generator of its own, seeded by the run's seed and the parameter's name. A rank draws one
-whole
-parameter at a time and keeps its part, so that the memory it takes is that of the largest parameter, not of the model.
+whole parameter at a time and keeps its part, so that the memory it takes is that of the largest parameter, not of the
+model.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The process mesh: which ranks hold parts of one copy of the model, and which hold the same part of different copies.
 
 The plan orders ranks by topology and gives the axes row-major over them, the last one varying fastest: `shard` groups
-are
-neighbours in the network, `replicate` groups reach across.
+are neighbours in the network, `replicate` groups reach across.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """All ranks meet, or leave together.
 
 torch's own start blocks until everybody is there, deaf to a stop that is asked meanwhile. Here the ranks meet at a
-key-value
-store first, each looking at its stop flag while it waits. One compare-and-set settles whether the gang goes on or
-leaves, so
-that no rank is left behind in a collective that the others never enter.
+key-value store first, each looking at its stop flag while it waits. One compare-and-set settles whether the gang goes
+on or leaves, so that no rank is left behind in a collective that the others never enter.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """FSDP2: every rank keeps a part of each parameter, and sees a whole block only while it computes with it.
 
 Gradients are summed, not averaged: the loss is divided by the step's tokens over all ranks beforehand, which stays
-right when
-ranks hold different numbers of tokens.
+right when ranks hold different numbers of tokens.
 """
 
 from __future__ import annotations
