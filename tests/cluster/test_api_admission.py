@@ -170,7 +170,7 @@ async def test_a_fabric_names_tiers_settings_and_additions(api: Api) -> None:
         "spec": {
             "kind": "tcp",
             "nodeSelector": {"pool": "a"},
-            "levels": [{"name": "leaf", "nodeLabel": "example.com/leaf", "bandwidthGbps": 0.4}],
+            "levels": [{"name": "leaf", "nodeLabel": "example.com/leaf"}],
             "interface": "eth0",
             "env": [{"name": "NCCL_DEBUG", "value": "WARN"}],
             "podAdditions": {

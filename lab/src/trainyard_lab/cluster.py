@@ -4,7 +4,6 @@ from pathlib import Path
 
 from trainyard_lab import storage
 from trainyard_lab.api import Api, Object
-from trainyard_lab.fabric import MBIT, Topology
 from trainyard_lab.labels import LEAF, SPINE, labels
 from trainyard_lab.layout import Lab
 from trainyard_lab.torch_folder import torch_folder
@@ -25,11 +24,11 @@ def furnish(lab: Lab, api: Api) -> None:
 
 def apply_fabric(lab: Lab, api: Api) -> None:
     """Tell Trainyard of the lab's network; its CRD must be there, so this comes after the chart."""
-    api.apply(f"{FABRICS}/{FABRIC}", fabric_object(lab.topology, torch_folder(lab.cache)))
+    api.apply(f"{FABRICS}/{FABRIC}", fabric_object(torch_folder(lab.cache)))
 
 
-def fabric_object(topology: Topology, torch: Path) -> Object:
-    """The lab's Fabric: its levels with what leaves a domain of each, and torch, which no image of the lab holds.
+def fabric_object(torch: Path) -> Object:
+    """The lab's Fabric: its levels and interface, and torch, which no image of the lab holds.
 
     torch: a folder of this machine. Every pod sees it read-only, by the way of pod additions that any cluster's
     administrator has, so samples hold nothing of the lab.
@@ -41,18 +40,7 @@ def fabric_object(topology: Topology, torch: Path) -> Object:
         "spec": {
             "kind": "tcp",
             "interface": POD_INTERFACE,
-            "levels": [
-                {
-                    "name": "spine",
-                    "nodeLabel": SPINE,
-                    "bandwidthGbps": topology.spine_bits_per_second / (1000 * MBIT),
-                },
-                {
-                    "name": "leaf",
-                    "nodeLabel": LEAF,
-                    "bandwidthGbps": topology.leaf_bits_per_second / (1000 * MBIT),
-                },
-            ],
+            "levels": [{"name": "spine", "nodeLabel": SPINE}, {"name": "leaf", "nodeLabel": LEAF}],
             "podAdditions": {
                 "volumes": [{"name": "torch", "hostPath": {"path": str(torch), "type": "Directory"}}],
                 "volumeMounts": [{"name": "torch", "mountPath": TORCH_MOUNT, "readOnly": True}],

@@ -1,5 +1,4 @@
-"""What this worker is to do: from plan.json where an operator wrote one, from a file or defaults where a researcher
-tries.
+"""What this worker is to do: by the operator's plan.json, or by a file or defaults where a researcher tries.
 
 Whatever is wrong here is the user's to put right, and no restart helps: BadConfiguration becomes exit code 78.
 """
@@ -71,9 +70,7 @@ def _document(path: str | None) -> dict[str, Any]:
 
 
 def local_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int, int, int]:
-    """(rank, world size, local rank, local world size) as torchrun and our launcher give them; a single process
-    without.
-    """
+    """(rank, world size, local rank, local world size) as torchrun and our launcher give them, or of a single process."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     given = [environment.get(name) for name in names]
     if given[0] is None and given[1] is None:

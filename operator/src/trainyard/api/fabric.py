@@ -47,8 +47,6 @@ class Level(ApiModel):
     """Name of the tier, such as spine or leaf, as placement.within.level says it."""
     node_label: Annotated[str, Field(min_length=1, max_length=317)]
     """Label of the nodes whose value names the domain of this tier that a node is in."""
-    bandwidth_gbps: Annotated[float, Field(gt=0)] | None = None
-    """What leaves one domain of this tier, in Gbit/s per direction. Left out: unknown."""
 
 
 class PodAdditions(ApiModel):

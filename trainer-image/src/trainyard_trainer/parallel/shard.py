@@ -14,9 +14,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from trainyard_trainer.model.transformer import Transformer
 
 KEEP_GATHERED_BYTES = 256 * 2**20
-"""A model up to this size stays whole between forward and backward: a third less to send, for memory that nobody
-misses.
-"""
+"""A model up to this size stays whole between forward and backward: a third less to send, for memory nobody misses."""
 
 
 def shard(model: Transformer, mesh: DeviceMesh, precision: torch.dtype | None = None) -> None:
