@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 import pytest
 from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.errors import FieldError
+from trainyard.api.training_job import LineageMark
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
-from trainyard.world.records import Trial, Verdict
+from trainyard.world.records import Answer, Running, Trial, Verdict
 
 
 @pytest.fixture
@@ -291,3 +292,63 @@ def test_the_pods_of_a_job_that_is_gone_are_let_go_together(cluster: Pretend) ->
     del cluster.jobs[job.uid]
     turns = cycle(cluster.world(), cluster.now).turns
     assert [(turn.job_uid, len(turn.actions)) for turn in turns] == [(job.uid, 4)]
+
+
+def test_a_job_that_waits_has_no_attempt_beyond_a_max_runtime_that_was_lowered(cluster: Pretend) -> None:
+    running(cluster, maxRuntime="10h").tick(30)
+    cluster.edit("train", suspend=True)
+    cluster.until(cluster.phase_is("train", "Suspended"), 60)
+    cluster.edit("train", suspend=False, max_runtime="20s")
+    cluster.tick(3)
+    assert (cluster.status("train").phase, cluster.status("train").attempt) == ("Failed", 1)
+    failed = next(c for c in cluster.status("train").conditions if c.type == "Failed")
+    assert failed.reason == Reason.MAX_RUNTIME
+    assert failed.message.startswith("ran for spec.maxRuntime (20s)")
+
+
+# How much work it is --------------------------------------------------------------------------------------------------
+
+
+def test_a_cycle_whose_writes_do_not_succeed_is_not_due_again_at_once(cluster: Pretend) -> None:
+    running(cluster)
+    cluster.edit("train", suspend=True)
+    cluster.interrupt = lambda action: isinstance(action, act.WriteStatus) and action.status.started_at is None
+    for _ in range(30):
+        cluster.tick()
+        wake = cycle(cluster.world(), cluster.now).wake
+        assert wake is None or wake > cluster.now
+    assert cluster.status("train").stop is not None, "it could not be closed"
+
+
+def kinds(cluster: Pretend) -> list[str]:
+    """What the job's pods need now: each run of actions of one kind, which are carried out side by side, named once."""
+    actions = [a for a in cycle(cluster.world(), cluster.now).actions if not isinstance(a, act.Announce)]
+    return [kind for kind, _ in groupby(type(action).__name__ for action in actions)]
+
+
+def test_what_pods_need_is_carried_out_side_by_side(cluster: Pretend) -> None:
+    running(cluster, nodes=8).tick(5)
+    for member in (1, 3, 5):
+        del cluster.answers[cluster.pod(f"train-{member}").uid]
+        pod = cluster.pod(f"train-{member}")
+        cluster.answers[pod.uid] = Answer(asked=cluster.now - 100, error="no route to host")
+        cluster.pods[pod.uid] = replace(pod, trainer=Running(cluster.now - 100))
+    job = cluster.job("train")
+    controlled = tuple(c for c in job.status.conditions if c.type != "Controlled")
+    cluster.jobs[job.uid] = job.with_status(job.status.but(conditions=controlled))
+    cluster.edit("train", suspend=True)
+    assert kinds(cluster) == ["WriteStatus", "AskStop", "DeletePod"]
+    cluster.until(lambda: cluster.status("train").started_at is None, 60)
+    assert kinds(cluster) in (["WriteStatus", "ReleasePod", "DeletePod"], ["ReleasePod", "DeletePod"], [])
+
+
+def test_the_history_of_a_job_that_was_preempted_for_months_does_not_outgrow_its_object(cluster: Pretend) -> None:
+    running(cluster).tick(12)
+    job = cluster.job("train")
+    marks = tuple(LineageMark(attempt=n - 5000, step=n) for n in range(5000))
+    cluster.jobs[job.uid] = job.with_status(job.status.but(lineage=marks))
+    cluster.delete_pod("train-0")
+    again(cluster)
+    lineage = cluster.status("train").lineage
+    assert len(lineage) == 1000
+    assert lineage[-1].attempt == 1

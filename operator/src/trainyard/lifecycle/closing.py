@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
-from trainyard.api.training_job import LineageMark, Pending, ResumePoint, TrainingJobStatus
+from trainyard.api.training_job import LineageMark, Pending, ResumePoint, TrainingJobSpec, TrainingJobStatus
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.gang import Gang, came_from
 from trainyard.lifecycle.verdict import Outcome, Verdict
 from trainyard.world.records import Job
+
+MOST_MARKS = 1000
+"""Of the history, the newest: as many as checkpoint.keep may hold. Years of yields must fit into the job's object."""
 
 UNKNOWN = -1
 """A mark whose step nobody could say: the newest commit of that attempt that verifies counts."""
@@ -35,6 +38,17 @@ def fail(job: Job, status: TrainingJobStatus, reason: Reason, message: str, now:
 def _closed(status: TrainingJobStatus) -> TrainingJobStatus:
     """The status without an open attempt."""
     return status.but(started_at=None, running_at=None, reservation=None, stop=None, ending=None, ready_nodes=0)
+
+
+def ran_out(spec: TrainingJobSpec, status: TrainingJobStatus) -> bool:
+    """Whether the closed attempts together ran as long as the job may."""
+    return spec.max_runtime_seconds is not None and status.ran_seconds >= spec.max_runtime_seconds
+
+
+def run_out(job: Job, status: TrainingJobStatus, message: str, now: float) -> TrainingJobStatus:
+    """The end of a job that ran as long as it may. message: how its last attempt ended."""
+    assert job.spec is not None
+    return fail(job, status, Reason.MAX_RUNTIME, f"ran for spec.maxRuntime ({job.spec.max_runtime}); {message}", now)
 
 
 def progressed(job: Job, gang: Gang) -> bool:
@@ -75,7 +89,7 @@ def _history(job: Job, status: TrainingJobStatus, gang: Gang) -> TrainingJobStat
     A mark that an earlier attempt left open is closed as soon as a member has said which commit it resumed from.
     """
     attempt = status.attempt
-    lineage = resolve(status.lineage, gang)
+    lineage = resolve(status.lineage, gang)[-MOST_MARKS + 1 :]
     saved = gang.commit if gang.commit is not None and gang.commit.attempt == attempt else None
     all_spoke = bool(gang.seats) and all(seat.words is not None for seat in gang.seats)
     # A gang whose pods are all gone tells nothing; that all of it trained once stands in the status.
@@ -114,10 +128,8 @@ def _next(job: Job, status: TrainingJobStatus, verdict: Verdict, now: float) -> 
         return put(status, ConditionType.PLACED, False, Reason.COMPLETED, "holds no nodes any more", now, generation)
     if verdict.outcome is Outcome.REFUSED:
         return fail(job, status, Reason.INVALID_CONFIGURATION, verdict.message, now)
-    limit = job.spec.max_runtime_seconds
-    if limit is not None and status.ran_seconds >= limit:
-        message = f"ran for spec.maxRuntime ({job.spec.max_runtime}); {verdict.message}"
-        return fail(job, status, Reason.MAX_RUNTIME, message, now)
+    if ran_out(job.spec, status):
+        return run_out(job, status, verdict.message, now)
     budget = job.spec.restart
     if verdict.outcome is Outcome.FAILED and len(status.restarts.failure_times) > budget.failures:
         message = (

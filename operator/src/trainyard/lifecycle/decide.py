@@ -7,6 +7,7 @@ Starting is not decided here: who gets which nodes is a question between jobs, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,7 +67,8 @@ class Tell:
     message: str
 
 
-Need = DeletePod | ReleasePod | AskStop | MakeMembers | HoldJob | ReleaseJob | Tell
+PodNeed = DeletePod | ReleasePod | AskStop
+Need = PodNeed | MakeMembers | HoldJob | ReleaseJob | Tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,10 @@ def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     if is_open(job):
         return _tend(job, gang, around, now)
     swept = _sweep(job, gang, now)
+    if closing.ran_out(job.spec, job.status):
+        message = "no attempt may follow"
+        spent = closing.run_out(job, job.status.but(observed_generation=job.generation), message, now)
+        return Decision(spent, (*swept, Tell("Warning", Reason.MAX_RUNTIME, message)))
     if job.spec.suspend:
         return _wake_for(_suspended(job, swept, now), gang.others, now)
     return _wake_for(Decision(_observed(job, job.status, now), swept, queue=True), gang.others, now)
@@ -209,7 +215,7 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
         closed = closing.close(whole, gang, verdict, now)
         kind = "Normal" if verdict.outcome in (Outcome.DONE, Outcome.YIELDED) else "Warning"
         told = Tell(kind, verdict.reason, verdict.message)
-        return Decision(_saved(closed, gang), (*needs, told), wake=now)
+        return Decision(_saved(closed, gang), (*needs, told))
 
     if status.ending is not None:
         needs.extend(_take_down(gang, deadlines.BROKEN_GRACE))
@@ -290,9 +296,9 @@ def _take_down(gang: Gang, grace_seconds: int | None) -> list[Need]:
     ]
 
 
-def _ask_to_leave(gang: Gang, stop: Stop, now: float) -> list[Need]:
+def _ask_to_leave(gang: Gang, stop: Stop, now: float) -> list[PodNeed]:
     """Ask every launcher until it has noticed. Where none can be asked, or the time is over, the deletion's SIGTERM asks."""
-    needs: list[Need] = []
+    needs: list[PodNeed] = []
     for seat in gang.seats:
         pod = seat.pod
         if pod is None or seat.ended is not None or pod.deleted is not None:
@@ -302,7 +308,14 @@ def _ask_to_leave(gang: Gang, stop: Stop, now: float) -> list[Need]:
             needs.append(DeletePod(pod))
         elif not _noticed(seat) and (seat.answer is None or now - seat.answer.stop_sent >= deadlines.ASK_AGAIN):
             needs.append(AskStop(pod, stop))
-    return needs
+    return _side_by_side(needs)
+
+
+def _side_by_side(needs: Iterable[PodNeed]) -> list[PodNeed]:
+    """What is done to pods, kind by kind: neighbours of one kind are carried out at once, and a launcher that is slow to answer
+    must not stand before the next that is to be asked."""
+    kinds = (ReleasePod, AskStop, DeletePod)
+    return sorted(needs, key=lambda need: kinds.index(type(need)))
 
 
 def _noticed(seat: Seat) -> bool:
@@ -498,23 +511,24 @@ def _sweep(job: Job, gang: Gang, now: float) -> tuple[Need, ...]:
     """
     failure = job.status.last_failure
     keep = failure.pod if failure is not None else None
-    needs: list[Need] = []
+    needs: list[PodNeed] = []
     for pod in gang.others:
         if pod.held and (pod.over or abandoned(pod, now)):
             needs.append(ReleasePod(pod))
         if pod.deleted is None and (not pod.over or pod.name != keep or _lingers(pod, now)):
             needs.append(DeletePod(pod, deadlines.BROKEN_GRACE))
-    return tuple(needs)
+    return tuple(_side_by_side(needs))
 
 
 def _settle(job: Job, gang: Gang, now: float) -> Decision:
     """The job has ended: its pods stay for their logs, without a hold on them; what still runs is taken down."""
-    needs: list[Need] = []
+    of_pods: list[PodNeed] = []
     for pod in gang.others:
         if pod.held and (pod.over or abandoned(pod, now)):
-            needs.append(ReleasePod(pod))
+            of_pods.append(ReleasePod(pod))
         if pod.deleted is None and (not pod.over or _lingers(pod, now)):
-            needs.append(DeletePod(pod, deadlines.BROKEN_GRACE))
+            of_pods.append(DeletePod(pod, deadlines.BROKEN_GRACE))
+    needs: list[Need] = [*_side_by_side(of_pods)]
     if job.held and all(not pod.held and pod.over and _lingers_at(pod) is None for pod in gang.others):
         needs.append(ReleaseJob())
     status = (
@@ -533,16 +547,17 @@ def _tear_down(job: Job, gang: Gang, around: Surroundings, now: float) -> Decisi
     """
     assert job.deleted is not None
     pods = (*gang.pods, *gang.others)
-    needs: list[Need] = []
+    of_pods: list[PodNeed] = []
     for pod in pods:
         margin = 0.0 if around.leaving else deadlines.KILLED
         late = pod.killed is not None and now > pod.killed + margin
         if pod.held and (pod.over or late):
-            needs.append(ReleasePod(pod))
+            of_pods.append(ReleasePod(pod))
         if late and not pod.over:
-            needs.append(DeletePod(pod, 0))
+            of_pods.append(DeletePod(pod, 0))
         if pod.deleted is None:
-            needs.append(DeletePod(pod))
+            of_pods.append(DeletePod(pod))
+    needs: list[Need] = [*_side_by_side(of_pods)]
     if job.held and all(not pod.held for pod in pods):
         needs.append(ReleaseJob())
     due = [pod.killed + (0.0 if around.leaving else deadlines.KILLED) + 0.001 for pod in pods if pod.killed is not None]
