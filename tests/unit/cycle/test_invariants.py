@@ -58,7 +58,7 @@ def shuffled(world: World, chance: random.Random) -> World:
 def random_fault(cluster: Pretend, chance: random.Random) -> None:
     live = [p for p in cluster.pods.values() if p.membership and p.live and p.node and p.uid in cluster.launchers]
     ready = [n.name for n in cluster.nodes.values() if n.ready]
-    match chance.randrange(6):
+    match chance.randrange(8):
         case 0 if live:
             cluster.delete_pod(chance.choice(live).name)
         case 1 if live:
@@ -70,12 +70,17 @@ def random_fault(cluster: Pretend, chance: random.Random) -> None:
         case 4 if live:
             job = chance.choice(list(cluster.jobs.values()))
             cluster.edit(job.name, suspend=chance.random() < 0.3)
+        case 5:  # another operator, which asked nobody yet
+            cluster.answers.clear()
+            cluster.trials.clear()
+        case 6:
+            cluster.sidecars = not cluster.sidecars
         case _:
             pass
 
 
 def repair(cluster: Pretend) -> None:
-    cluster.interrupt = None
+    cluster.interrupt, cluster.sidecars = None, False
     for name, node in cluster.nodes.items():
         cluster.nodes[name] = replace(node, ready=True)
     for job in list(cluster.jobs.values()):
@@ -161,6 +166,8 @@ def run_killed_at(count: int) -> tuple[Pretend, int]:
         seen += 1
         if seen == count and not killed:
             killed = True
+            cluster.answers.clear()
+            cluster.trials.clear()
             return True
         return False
 
