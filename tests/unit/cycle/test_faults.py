@@ -352,3 +352,15 @@ def test_the_history_of_a_job_that_was_preempted_for_months_does_not_outgrow_its
     lineage = cluster.status("train").lineage
     assert len(lineage) == 1000
     assert lineage[-1].attempt == 1
+
+
+def test_launchers_are_asked_to_stop_though_something_else_that_the_job_needs_is_refused(cluster: Pretend) -> None:
+    running(cluster, nodes=2).tick(5)
+    cluster.crash("train-1")
+    again(cluster)
+    kept = cluster.pod("train-1")
+    cluster.pods[kept.uid] = replace(kept, held=True)
+    cluster.interrupt = lambda action: isinstance(action, act.ReleasePod)
+    cluster.edit("train", suspend=True)
+    cluster.tick(2)
+    assert all(launcher.notice is not None for launcher in cluster.launchers.values() if launcher.plan.attempt == 2)

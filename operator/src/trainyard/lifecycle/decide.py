@@ -187,43 +187,45 @@ def _resumes_at(status: TrainingJobStatus) -> str:
 
 def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     status = job.status.but(observed_generation=job.generation)
-    needs: list[Need] = list(_sweep(job, gang, now))
+    told: list[Need] = []
 
     if status.ending is None:
         digest = status.plan.digest if status.plan is not None else ""
         found = alarm(job, gang, digest, around.blind, now) or _unmade(job, gang, around, now)
         if found is not None:
             status = _record_ending(status, found, now)
-            needs.append(Tell("Warning", found.reason, found.message))
+            told.append(Tell("Warning", found.reason, found.message))
     if status.ending is None and status.stop is None:
         stop = _reason_to_stop(job, gang, around, now)
         if stop is not None:
             status = status.but(stop=stop)
-            needs.append(Tell("Normal", Reason(stop.reason), _asked(stop, around)))
+            told.append(Tell("Normal", Reason(stop.reason), _asked(stop, around)))
 
     whole = job.with_status(status)
     all_made = all(seat.pod is not None for seat in gang.seats)
     leaving = status.ending is not None or status.stop is not None
-    if status.reservation is not None and (all_made or leaving):
+    if all_made or leaving:
         # Members that were never made need not be: the attempt is whole, or on its way out.
         status = status.but(reservation=None)
-    elif status.reservation is not None:
-        needs.append(MakeMembers())
 
     if (leaving or all_made) and gang.seats and all(seat.settled(now) for seat in gang.seats):
         verdict = _recorded(status) or outcome(job.with_status(status), gang, now)
         closed = closing.close(whole, gang, verdict, now)
         kind = "Normal" if verdict.outcome in (Outcome.DONE, Outcome.YIELDED) else "Warning"
-        told = Tell(kind, verdict.reason, verdict.message)
-        return Decision(_saved(closed, gang), (*needs, told))
+        told.append(Tell(kind, verdict.reason, verdict.message))
+        return Decision(_saved(closed, gang), (*told, *_sweep(job, gang, now)))
 
+    going: list[Need] = []
     if status.ending is not None:
-        needs.extend(_take_down(gang, deadlines.BROKEN_GRACE))
+        going += _take_down(gang, deadlines.BROKEN_GRACE)
     elif status.stop is not None:
-        needs.extend(_ask_to_leave(gang, status.stop, now))
-    needs.extend(_after_last_words(gang.pods, now))
+        going += _ask_to_leave(gang, status.stop, now)
+    made = () if status.reservation is None else (MakeMembers(),)
+    # The first need that the API server refuses ends the turn: who has to leave must not wait for what can be tidied up later,
+    # and new pods come last, since the old ones may take the quota that they need.
+    needs = (*told, *going, *_sweep(job, gang, now), *_after_last_words(gang.pods, now), *made)
     status = _report(job, gang, around, status, now)
-    return Decision(status, tuple(needs), wake=_next_deadline(job, gang, status, now))
+    return Decision(status, needs, wake=_next_deadline(job, gang, status, now))
 
 
 def _unmade(job: Job, gang: Gang, around: Surroundings, now: float) -> Verdict | None:
