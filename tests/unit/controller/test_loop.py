@@ -196,6 +196,19 @@ async def test_the_server_decides_how_long_a_job_waits() -> None:
     assert begun["bad"] == 1
 
 
+async def test_what_a_job_left_behind_is_not_tried_without_a_pause_either() -> None:
+    cluster, tries = Cluster(), list[float]()
+
+    async def perform(turn: Turn) -> Performed:
+        tries.append(asyncio.get_running_loop().time())
+        return failed(turn, code=500)
+
+    loop = Loop(cluster, lambda *_: Outcome((say("gone"),)), perform, Metrics("0"))
+    async with running(loop):
+        await until(lambda: len(tries) == 2)
+    assert tries[1] - tries[0] >= 0.5
+
+
 async def test_lasting_trouble_reaches_the_jobs_status_by_way_of_the_world_and_is_announced_once() -> None:
     cluster, failures, announced = Cluster(), list[bool](), list[Announce]()
     clock = iter(range(0, 10**9, 1000))  # whatever the pause, it is over at the next look

@@ -88,8 +88,9 @@ class Loop:
         outcome = self._cycle(world, now)
         self._metrics.cycled(world, time.perf_counter() - began)
         self._complain(outcome)
-        self._backoff.keep(set(world.jobs))
-        for job_uid, todo in _by_job(outcome).items():
+        turns_of = _by_job(outcome)
+        self._backoff.keep(world.jobs.keys() | turns_of.keys())
+        for job_uid, todo in turns_of.items():
             if job_uid in self._at_work:
                 self._passed_over.add(job_uid)
             elif not self._backoff.waits(job_uid, now):
