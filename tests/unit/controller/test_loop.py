@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.controller.backoff import LASTING
@@ -112,6 +114,20 @@ async def test_changes_that_come_together_are_judged_together() -> None:
             await asyncio.sleep(0)
         await until(lambda: cycles[-1] == 8)
         assert len(cycles) <= 3
+
+
+async def test_a_long_cycle_leaves_as_much_time_for_everything_else() -> None:
+    cluster, times = Cluster(), list[tuple[float, float]]()
+
+    def cycle(*_: object) -> Outcome:
+        began = time.perf_counter()
+        time.sleep(0.1)
+        times.append((began, time.perf_counter()))
+        return Outcome((), wake=0.0)  # something is always due
+
+    async with running(Loop(cluster, cycle, None, Metrics("0"))):  # type: ignore[arg-type]
+        await until(lambda: len(times) == 3)
+    assert all(began - ended >= 0.09 for (_, ended), (began, _) in pairwise(times))
 
 
 async def test_what_is_due_is_judged_when_it_is_due() -> None:

@@ -24,7 +24,8 @@ from trainyard.telemetry.metrics import Metrics
 from trainyard.world.records import Job, Trial, Verdict, World
 
 DEBOUNCE_SECONDS: Final = 0.03
-"""A gang's pods change together: one cycle for all of them."""
+"""A gang's pods change together: one cycle for all of them. Where a cycle takes longer than this, the pause is as long as the
+cycle: watches and launchers' answers come in on the same thread, and in a large cluster something always changes."""
 PATIENCE_SECONDS: Final = 0.5
 """How long a cycle waits for the turns of the one before."""
 LONGEST_REST_SECONDS: Final = 10.0
@@ -64,6 +65,7 @@ class Loop:
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._passed_over: set[str] = set()
         self._broken: dict[str, str] = {}
+        self._took_seconds = 0.0
 
     def wake(self) -> None:
         """Run a cycle soon, whether or not anything is known to have changed."""
@@ -86,7 +88,8 @@ class Loop:
         now = self._clock()
         began = time.perf_counter()
         outcome = self._cycle(world, now)
-        self._metrics.cycled(world, time.perf_counter() - began)
+        self._took_seconds = time.perf_counter() - began
+        self._metrics.cycled(world, self._took_seconds)
         self._complain(outcome)
         turns_of = _by_job(outcome)
         self._backoff.keep(world.jobs.keys() | turns_of.keys())
@@ -166,7 +169,7 @@ class Loop:
                 await self._woken.wait()
         except TimeoutError:
             pass
-        await asyncio.sleep(DEBOUNCE_SECONDS)
+        await asyncio.sleep(max(DEBOUNCE_SECONDS, self._took_seconds))
 
     async def _follow(self) -> None:
         generation = self._mirror.generation
