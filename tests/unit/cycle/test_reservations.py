@@ -100,6 +100,29 @@ def test_a_reservation_gives_a_victim_of_the_same_cycle_its_grace(cluster: Prete
     assert second.deadline == first.deadline
 
 
+def test_who_has_left_is_not_waited_for_in_words(cluster: Pretend) -> None:
+    cluster.submit("v", 8, priorityClassName="low")
+    cluster.until(cluster.phase_is("v", "Running"))
+    cluster.submit("u", 8, priorityClassName="high")
+    cluster.until(lambda: cluster.status("v").stop is not None, 10)
+    stuck(cluster, "a0")
+    cluster.until(lambda: cluster.status("v").started_at is None, 20).tick()
+    pending = cluster.status("u").pending
+    assert pending is not None
+    assert pending.message == "8 nodes are reserved; pods that are ending must leave them first"
+
+
+def test_a_running_job_keeps_its_rank_when_its_class_is_deleted(cluster: Pretend) -> None:
+    cluster.submit("v", 8, priorityClassName="high")
+    cluster.until(cluster.phase_is("v", "Running"))
+    for pod in list(cluster.pods.values()):
+        cluster.pods[pod.uid] = replace(pod, priority=100)  # as the API server wrote it when the class was there
+    del cluster.classes["high"]
+    cluster.submit("u", 4, priorityClassName="middle")
+    cluster.tick(10)
+    assert (cluster.status("v").phase, cluster.status("u").phase) == ("Running", "Pending")
+
+
 # How much work it is --------------------------------------------------------------------------------------------------
 
 

@@ -191,8 +191,13 @@ def _candidates(
             continue
         if status.stop is not None or status.ending is not None:
             continue
-        priority = world.priority(job.spec.priority_class_name)
-        usage = _usage(pod for pod in gangs[job.uid].pods if pod.live)
+        live = [pod for pod in gangs[job.uid].pods if pod.live]
+        named = job.spec.priority_class_name
+        if named is None or named in world.priority_classes:
+            priority = world.priority(named)
+        else:  # the class was deleted; the pods keep what it gave them
+            priority = max((pod.priority for pod in live), default=0)
+        usage = _usage(live)
         found.append(Candidate(uid=job.uid, key=job.key, priority=priority, started=status.started_at, usage=usage))
     return tuple(found)
 
@@ -219,7 +224,7 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
     if standing is not None:
         ready = room.holds(standing.nodes, seeker.request.requests)
         room.take(standing.nodes, seeker.request.requests)
-        return _start(world, tree, job, standing.nodes, now) if ready else _await_victims(job, standing, now)
+        return _start(world, tree, job, standing.nodes, now) if ready else _await_victims(job, standing, parties, now)
     kept = frozenset(seeker.kept)
     found = _place(world, tree, seeker, kept, parties, room)
     if isinstance(found, Placement):
@@ -336,15 +341,21 @@ def _reserve(job: Job, nodes: tuple[str, ...], victims: Collection[str], parties
     reservation = Reservation(
         attempt=job.status.attempt + 1, nodes=nodes, victims=named, deadline=deadline, reason=Reason.WAITING_FOR_VICTIMS
     )
-    return _await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, now)
+    return _await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, parties, now)
 
 
-def _await_victims(job: Job, reservation: Reservation, now: float) -> Waiting:
-    who = ", ".join(f"{victim.namespace}/{victim.name}" for victim in reservation.victims) or "pods that are ending"
+def _await_victims(job: Job, reservation: Reservation, parties: Parties, now: float) -> Waiting:
+    there = [victim for victim in reservation.victims if _still_there(victim, parties)]
+    who = ", ".join(f"{victim.namespace}/{victim.name}" for victim in there) or "pods that are ending"
     message = f"{len(reservation.nodes)} nodes are reserved; {who} must leave them first"
     kept = job.status.but(reservation=reservation)
     waiting = _wait(job.with_status(kept), Reason.WAITING_FOR_VICTIMS, message, (), now, kept)
     return Waiting(waiting.status, waiting.actions, reservation.deadline)
+
+
+def _still_there(victim: Victim, parties: Parties) -> bool:
+    decision = parties.decisions.get(victim.uid)
+    return decision is not None and decision.status.attempt == victim.attempt and decision.status.started_at is not None
 
 
 def _start(world: World, tree: Tree, job: Job, nodes: tuple[str, ...], now: float) -> Waiting:
