@@ -141,6 +141,19 @@ def test_a_lost_node_is_replaced_and_its_pod_is_not_waited_for(cluster: Pretend)
     assert cluster.status("train").last_failure.node == "a1"  # type: ignore[union-attr]
 
 
+def test_a_node_that_dies_costs_no_failure_though_its_launcher_is_silent_long_before_kubernetes_says_so(
+    cluster: Pretend,
+) -> None:
+    running(cluster)
+    cluster.freeze("train-1")
+    node = cluster.nodes_of("train")[1]
+    cluster.tick(70).lose_node(
+        node
+    )  # 11 s since the last answer, 50 s of the node controller's grace, its looks every 5 s
+    cluster.until(lambda: cluster.status("train").attempt == 2 and cluster.status("train").phase == "Running", 120)
+    assert (cluster.status("train").restarts.failures, cluster.status("train").restarts.nodes_lost) == (0, 1)
+
+
 def test_a_frozen_launcher_ends_the_attempt_and_cannot_come_back_into_it(cluster: Pretend) -> None:
     running(cluster)
     cluster.tick(5)

@@ -41,7 +41,7 @@ KEY_BYTES: Final = 32
 LEADER_SECONDS: Final = 2.0
 """Between two questions to rank 0, and to members of which something is expected: a first step, or the end after a stop."""
 MEMBER_SECONDS: Final = 10.0
-"""Between two questions to any other member; six of them may fail before silence ends an attempt."""
+"""Between two questions to any other member; eight of them may fail before silence ends an attempt."""
 EAGER_MEMBERS: Final = 500
 """As many are asked every LEADER_SECONDS; where there are more, each is asked less often."""
 DOUBTFUL: Final = 16
