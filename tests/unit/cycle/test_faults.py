@@ -364,3 +364,10 @@ def test_launchers_are_asked_to_stop_though_something_else_that_the_job_needs_is
     cluster.edit("train", suspend=True)
     cluster.tick(2)
     assert all(launcher.notice is not None for launcher in cluster.launchers.values() if launcher.plan.attempt == 2)
+
+
+def test_what_ended_an_attempt_is_told_once(cluster: Pretend) -> None:
+    running(cluster).tick(5)
+    cluster.crash("train-1")
+    again(cluster)
+    assert [reason for _, reason, _ in cluster.events if reason == Reason.MEMBER_FAILED] == [Reason.MEMBER_FAILED]

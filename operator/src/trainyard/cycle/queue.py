@@ -121,7 +121,10 @@ def _names(found: Iterable[str]) -> str:
 def _tried(world: World, job: Job, now: float) -> Waiting | None:
     trial = world.trials.get(job.uid)
     if trial is None or trial.generation != job.generation:
-        checking = _doubt(job, None, Reason.CHECKING, "the API server is asked whether it takes the pods", now)
+        message = "the API server is asked whether it takes the pods"
+        checking = _doubt(job, None, Reason.CHECKING, message, now)
+        if checking.pending is None:
+            checking = checking.but(pending=Pending(reason=Reason.CHECKING, message=message, since=now))
         return Waiting(checking, (_ask(world, job),))
     if trial.verdict is Verdict.REFUSED:
         refused = refuse(job, Reason(trial.reason), trial.message, now)

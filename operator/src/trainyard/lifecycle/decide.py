@@ -115,9 +115,8 @@ def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
         return _tend(job, gang, around, now)
     swept = _sweep(job, gang, now)
     if closing.ran_out(job.spec, job.status):
-        message = "no attempt may follow"
-        spent = closing.run_out(job, job.status.but(observed_generation=job.generation), message, now)
-        return Decision(spent, (*swept, Tell("Warning", Reason.MAX_RUNTIME, message)))
+        spent = closing.run_out(job, job.status.but(observed_generation=job.generation), "no attempt may follow", now)
+        return Decision(spent, (*swept, _told_of_failure(spent)))
     if job.spec.suspend:
         return _wake_for(_suspended(job, swept, now), gang.others, now)
     return _wake_for(Decision(_observed(job, job.status, now), swept, queue=True), gang.others, now)
@@ -209,10 +208,14 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
         status = status.but(reservation=None)
 
     if (leaving or all_made) and gang.seats and all(seat.settled(now) for seat in gang.seats):
-        verdict = _recorded(status) or outcome(job.with_status(status), gang, now)
+        recorded = _recorded(status)
+        verdict = recorded or outcome(job.with_status(status), gang, now)
         closed = closing.close(whole, gang, verdict, now)
         kind = "Normal" if verdict.outcome in (Outcome.DONE, Outcome.YIELDED) else "Warning"
-        told.append(Tell(kind, verdict.reason, verdict.message))
+        if recorded is None:
+            told.append(Tell(kind, verdict.reason, verdict.message))
+        if closed.phase is Phase.FAILED:
+            told.append(_told_of_failure(closed))
         return Decision(_saved(closed, gang), (*told, *_sweep(job, gang, now)))
 
     going: list[Need] = []
@@ -226,6 +229,12 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     needs = (*told, *going, *_sweep(job, gang, now), *_after_last_words(gang.pods, now), *made)
     status = _report(job, gang, around, status, now)
     return Decision(status, needs, wake=_next_deadline(job, gang, status, now))
+
+
+def _told_of_failure(status: TrainingJobStatus) -> Tell:
+    failed = conditions.find(status, ConditionType.FAILED)
+    assert failed is not None
+    return Tell("Warning", Reason(failed.reason), failed.message)
 
 
 def _unmade(job: Job, gang: Gang, around: Surroundings, now: float) -> Verdict | None:
