@@ -26,7 +26,7 @@ KILLED: Final = 60.0
 """After the end of a deleted pod's grace: its kubelet does not answer, so nobody waits for it any more."""
 WORDS: Final = 30.0
 """Between a pod's end and the removal of our finalizer, at most."""
-LINGER: Final = 10.0
+LINGER: Final = 30.0
 """Between the end of a trainer and that of its pod, where the pod stays for its logs: longer, and sidecars hold its node."""
 ASK_AGAIN: Final = 2.0
 """Between two requests to the same launcher."""
