@@ -371,3 +371,23 @@ def test_what_ended_an_attempt_is_told_once(cluster: Pretend) -> None:
     cluster.crash("train-1")
     again(cluster)
     assert [reason for _, reason, _ in cluster.events if reason == Reason.MEMBER_FAILED] == [Reason.MEMBER_FAILED]
+
+
+def test_an_api_server_that_takes_the_pods_one_by_one_is_given_the_time(cluster: Pretend) -> None:
+    last = cluster.now
+
+    def throttled(action: act.Action) -> bool:
+        nonlocal last
+        if not isinstance(action, act.Create) or action.manifest["kind"] != "Pod":
+            return False
+        if cluster.now - last >= 25:
+            last = cluster.now
+            return False
+        job = cluster.job("train")
+        cluster.trials[job.uid] = Trial(job.generation, Verdict.WAIT, cluster.now, Reason.API_REFUSES, "429")
+        return True
+
+    cluster.interrupt = throttled
+    cluster.submit("train", 4)
+    cluster.until(cluster.phase_is("train", "Running"), 120)
+    assert cluster.status("train").attempt == 1

@@ -40,7 +40,7 @@ def cycle(world: World, now: float) -> act.Outcome:
     decisions: dict[str, Decision] = {}
     for job in jobs:
         by = wanted.get((job.uid, job.status.attempt), ())
-        around = Surroundings(by, blind, world.namespace_leaving(job.namespace), _refusal(world, job))
+        around = Surroundings(by, blind, world.namespace_leaving(job.namespace), _refusal(world, job, gangs[job.uid]))
         try:
             decisions[job.uid] = decide(job, gangs[job.uid], around, now)
         except Exception as error:
@@ -110,12 +110,13 @@ def _blind(gangs: Iterable[Gang], now: float) -> bool:
     return quiet >= 2 and quiet * 2 > asked
 
 
-def _refusal(world: World, job: Job) -> str:
-    """Why the API server would not take members of the attempt under way."""
+def _refusal(world: World, job: Job, gang: Gang) -> str:
+    """Why the API server does not take the next member of the attempt under way; "" where it has taken one since."""
     trial, started = world.trials.get(job.uid), job.status.started_at
-    if trial is None or started is None or trial.verdict is not Verdict.WAIT or trial.time < started:
+    if trial is None or started is None or trial.verdict is not Verdict.WAIT:
         return ""
-    return trial.message
+    taken = max((pod.created for pod in gang.pods), default=0.0)
+    return trial.message if trial.time >= max(started, taken) else ""
 
 
 def _queue(

@@ -9,7 +9,7 @@ START: Final = 600.0
 UNSCHEDULED: Final = 5.0
 """A pinned pod that kube-scheduler cannot bind: somebody took the node."""
 UNMADE: Final = 60.0
-"""From the start of an attempt until the API server takes all of its pods, where it refuses some: a quota, a webhook."""
+"""From the last pod of an attempt that the API server took, while it refuses the next: a quota, a webhook."""
 NOT_READY: Final = 10.0
 """A node that is NotReady. The node controller has waited for 50 s of missed heartbeats before it says so; this rides out the
 moment in which a kubelet restarts."""

@@ -90,7 +90,7 @@ class Surroundings:
 
     wanted_by: the jobs whose reservations name this attempt as a victim. blind: the operator reaches no launcher of several
     jobs at once, so silence is its own trouble. leaving: the job's namespace is being deleted. refusal: what the API server said
-    when it would not take members of this attempt, "" where it took them.
+    when it would not take the next member of this attempt, "" where it took it.
     """
 
     wanted_by: tuple[str, ...] = ()
@@ -244,7 +244,8 @@ def _unmade(job: Job, gang: Gang, around: Surroundings, now: float) -> Verdict |
         return None
     if around.leaving:
         return Verdict(Outcome.DISPLACED, Reason.NAMESPACE_TERMINATING, "the namespace is being deleted")
-    if around.refusal and now - job.status.started_at > deadlines.UNMADE:
+    last_made = max((pod.created for pod in gang.pods), default=0.0)
+    if around.refusal and now - max(job.status.started_at, last_made) > deadlines.UNMADE:
         message = f"{missing} of {len(gang.seats)} pods cannot be made: {around.refusal}"
         return Verdict(Outcome.DISPLACED, Reason.API_REFUSES, message)
     return None
@@ -462,7 +463,8 @@ def _next_deadline(job: Job, gang: Gang, status: TrainingJobStatus, now: float) 
     if status.stop is not None:
         due += [status.stop.deadline, now + deadlines.ASK_AGAIN]
     if status.started_at is not None and status.running_at is None:
-        due += [status.started_at + deadlines.START, status.started_at + deadlines.UNMADE + 0.001]
+        last_made = max((pod.created for pod in gang.pods), default=0.0)
+        due += [status.started_at + deadlines.START, max(status.started_at, last_made) + deadlines.UNMADE + 0.001]
     limit = job.spec.max_runtime_seconds
     if limit is not None and status.running_at is not None:
         due.append(status.running_at + limit - status.ran_seconds)
