@@ -59,7 +59,8 @@ class Pretend:
     """A cluster of nodes with GPUs in a tree of spines and leaves, all pods of which are Trainyard's or `foreign`'s.
 
     save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
-    trains: whether a whole gang makes a step each second. sidecars: whether pods outlive their trainers until they are deleted.
+    trains: whether a whole gang makes a step each second. speaks: whether its workers report.
+    sidecars: whether pods outlive their trainers until they are deleted.
     steps: how many steps a job needs, by name (default: for ever).
     """
 
@@ -67,6 +68,7 @@ class Pretend:
     save_seconds: float = 3.0
     reachable: bool = True
     trains: bool = True
+    speaks: bool = True
     sidecars: bool = False
     steps: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -464,6 +466,9 @@ class Pretend:
                 for pod in pods:
                     self._end(pod, 75, "Error")
             return
+        if notices and not self.speaks and self.now - min(notices) >= self.save_seconds:
+            for pod in pods:
+                self._end(pod, 1, "Error")  # a script that knows no contract ends by the SIGTERM that it is sent
         if notices or not self.trains:
             return
         for launcher in crew:
@@ -515,9 +520,9 @@ class Pretend:
                 attempt=launcher.plan.attempt,
                 plan_digest=pod.membership.plan_digest,
                 node_rank=pod.membership.rank,
-                phase="training",
+                phase="training" if self.speaks else "starting",
                 step=launcher.step,
-                first_step_time=launcher.started,
+                first_step_time=launcher.started if self.speaks else None,
                 notice_time=launcher.notice,
                 commit=launcher.commit,
                 resumed=launcher.resumed,

@@ -83,7 +83,7 @@ def test_a_training_job_shows_how_far_it_is_and_what_is_saved() -> None:
         "Progress    step 120, loss 2.3457, 12,346 tokens/s",
         "Checkpoint  step 100 of attempt 2, 5s ago",
         "Plan        2 nodes within one leaf; of the ring's edges 0 leave a spine, 0 leave a leaf",
-        "Restarts    1 failures, 2 yields, 0 nodes lost",
+        "Restarts    1 failure, 2 yields, 0 nodes lost",
     ):
         assert line in page.splitlines()
 

@@ -161,7 +161,7 @@ def test_a_frozen_launcher_ends_the_attempt_and_cannot_come_back_into_it(cluster
         cluster.freeze(f"train-{member}")
     cluster.until(lambda: cluster.status("train").attempt == 2 and cluster.status("train").phase == "Running", 150)
     assert cluster.status("train").last_failure.reason == Reason.LAUNCHER_SILENT  # type: ignore[union-attr]
-    assert cluster.status("train").restarts.failures == 1
+    assert (cluster.status("train").restarts.failures, cluster.status("train").restarts.nodes_lost) == (0, 1)
 
 
 def test_silence_of_several_jobs_at_once_is_the_operators_own_trouble(cluster: Pretend) -> None:
@@ -350,3 +350,44 @@ def test_attempts_without_a_new_step_back_off(cluster: Pretend) -> None:
     gaps = [after - before for before, after in pairwise(starts)]
     assert gaps == sorted(gaps)
     assert gaps[-1] >= 15
+
+
+def own_script(cluster: Pretend) -> None:
+    """A job whose command is the user's, and which reports nothing."""
+    job = cluster.submit("own", 2)
+    assert job.spec is not None
+    container = {**job.spec.template["spec"]["containers"][0], "command": ["python3", "train.py"]}
+    template = {"spec": {**job.spec.template["spec"], "containers": [container]}}
+    cluster.jobs[job.uid] = replace(job, spec=job.spec.but(template=template))
+    cluster.trains, cluster.speaks = False, False
+    cluster.until(cluster.phase_is("own", "Running"), 20)
+
+
+def test_a_script_that_reports_nothing_runs_once_its_launchers_answer(cluster: Pretend) -> None:
+    own_script(cluster)
+    assert cluster.status("own").ready_nodes == 2
+
+
+def test_a_script_that_reports_nothing_is_not_held_up_for_bringing_no_steps(cluster: Pretend) -> None:
+    own_script(cluster)
+    for attempt in (1, 2, 3):
+        cluster.until(lambda n=attempt: cluster.status("own").attempt == n, 5)  # type: ignore[misc]
+        cluster.until(cluster.phase_is("own", "Running"), 10).tick(90)
+        cluster.edit("own", suspend=True)
+        cluster.until(cluster.phase_is("own", "Suspended"), 200)
+        assert cluster.events[-1][2] == "left; it reports no steps, so what it saved is its own to know"
+        cluster.edit("own", suspend=False)
+    assert cluster.status("own").restarts.fruitless == 0
+
+
+def test_the_reason_of_a_wait_is_that_of_the_request_whatever_is_free(cluster: Pretend) -> None:
+    one_leaf = {"within": {"level": "leaf", "required": True}}
+    cluster.submit("wide", 3, placement=one_leaf)
+    cluster.tick(2)
+    before = cluster.status("wide").pending
+    cluster.submit("other", 7)
+    cluster.until(cluster.phase_is("other", "Running"), 10)
+    after = cluster.status("wide").pending
+    assert before is not None
+    assert after is not None
+    assert (before.reason, before.since) == (after.reason, after.since) == (Reason.NO_DOMAIN_FITS, before.since)

@@ -61,7 +61,6 @@ class Reason(StrEnum):
     BACKING_OFF = "BackingOff"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
     # going
-    RESERVED = "Reserved"
     GANG_STARTED = "GangStarted"
     QUESTIONABLE_SETTINGS = "QuestionableSettings"
     ALL_RUNNING = "AllRunning"
@@ -74,8 +73,6 @@ class Reason(StrEnum):
     SUSPENDED_BY_USER = "SuspendedByUser"
     RESUMED_BY_USER = "ResumedByUser"
     DISRUPTED = "Disrupted"
-    DELETED_BY_USER = "DeletedByUser"
-    YIELDED = "Yielded"
     # faults of an attempt
     MEMBER_FAILED = "MemberFailed"
     MEMBER_LOST = "MemberLost"
@@ -87,7 +84,6 @@ class Reason(StrEnum):
     NODE_TAKEN = "NodeTaken"
     UNASKED_YIELD = "UnaskedYield"
     RANK_MISMATCH = "RankMismatch"
-    YIELD_TIMEOUT = "YieldTimeout"
     # ends
     COMPLETED = "Completed"
     INVALID_CONFIGURATION = "InvalidConfiguration"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from trainyard.api.prose import count
 from trainyard.world.records import Job, Pod, Running, Terminated, Waiting
 
 _COLUMN_GAP = "  "
@@ -72,7 +73,8 @@ def _progress(job: Job, now: float) -> Iterator[str]:
             )
         )
     lost = status.restarts
-    rows.append(("Restarts", f"{lost.failures} failures, {lost.preemptions} yields, {lost.nodes_lost} nodes lost"))
+    ends = count(lost.failures, "failure"), count(lost.preemptions, "yield"), f"{count(lost.nodes_lost, 'node')} lost"
+    rows.append(("Restarts", ", ".join(ends)))
     yield from _table(rows)
 
 

@@ -412,7 +412,8 @@ def _stay(
         return _wait(without, Reason.BEHIND_OTHERS, message, (f"{older} starts or is deleted",), now)
     if short.could_ever_fit:
         room.keep(seeker.priority, seeker.preempts, short.holds, job.key)
-    reason = Reason.NO_DOMAIN_FITS if short.free >= short.needed else Reason.INSUFFICIENT_NODES
+    # By what was asked for, not by what is free just now: the reason of a wait should not change with every pod that ends.
+    reason = Reason.NO_DOMAIN_FITS if seeker.request.required else Reason.INSUFFICIENT_NODES
     return _wait(without, reason, short.message, short.unblock, now)
 
 

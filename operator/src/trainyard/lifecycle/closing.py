@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
+from trainyard.api.prose import count
 from trainyard.api.training_job import LineageMark, Pending, ResumePoint, TrainingJobSpec, TrainingJobStatus
 from trainyard.lifecycle import conditions, deadlines
-from trainyard.lifecycle.gang import Gang, came_from
+from trainyard.lifecycle.gang import Gang, came_from, speechless
 from trainyard.lifecycle.verdict import Outcome, Verdict
 from trainyard.world.records import Job
 
@@ -51,14 +52,20 @@ def run_out(job: Job, status: TrainingJobStatus, message: str, now: float) -> Tr
     return fail(job, status, Reason.MAX_RUNTIME, f"ran for spec.maxRuntime ({job.spec.max_runtime}); {message}", now)
 
 
-def progressed(job: Job, gang: Gang) -> bool:
-    """Whether the attempt did a step of its own; what it loaded when it began is none."""
+def progressed(job: Job, gang: Gang, now: float) -> bool:
+    """Whether the attempt did a step of its own; what it loaded when it began is none.
+
+    A script that reports no steps is given the benefit of the doubt once it has trained for a while.
+    """
+    since = job.status.running_at
+    if speechless(job, gang) and since is not None:
+        return now - since >= deadlines.PLAUSIBLE
     return gang.step > came_from(job, gang)
 
 
 def _pay(job: Job, status: TrainingJobStatus, gang: Gang, verdict: Verdict, now: float) -> TrainingJobStatus:
     restarts = status.restarts
-    fruitless = 0 if progressed(job, gang) else restarts.fruitless + 1
+    fruitless = 0 if progressed(job, gang, now) else restarts.fruitless + 1
     match verdict.outcome:
         case Outcome.DONE:
             return status
@@ -133,7 +140,7 @@ def _next(job: Job, status: TrainingJobStatus, verdict: Verdict, now: float) -> 
     budget = job.spec.restart
     if verdict.outcome is Outcome.FAILED and len(status.restarts.failure_times) > budget.failures:
         message = (
-            f"{len(status.restarts.failure_times)} failures within {budget.per}, and spec.restart.failures forgives "
+            f"{count(len(status.restarts.failure_times), 'failure')} within {budget.per}, and spec.restart.failures forgives "
             f"{budget.failures}; the last one: {verdict.message}"
         )
         return fail(job, status, Reason.FAILURE_BUDGET_SPENT, message, now)

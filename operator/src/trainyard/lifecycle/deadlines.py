@@ -13,9 +13,11 @@ UNMADE: Final = 60.0
 NOT_READY: Final = 10.0
 """A node that is NotReady. The node controller has waited for 50 s of missed heartbeats before it says so; this rides out the
 moment in which a kubelet restarts."""
-SILENT: Final = 90.0
-"""A launcher that answered before. Longer than a node that dies takes to become a lost one, which costs nothing: its launcher may
-have answered 11 s before, the node controller says so up to 60 s after (50 s of grace, looked at every 5 s), and NOT_READY."""
+SILENT: Final = 60.0
+"""A launcher that answered before. A node that dies may be silent this long before the node controller calls it dead (50 s of
+grace, looked at every 5 s, and NOT_READY), so silence costs the job as little as a lost node does."""
+PLAUSIBLE: Final = 60.0
+"""Of training, after which a script that reports no steps is taken to have got somewhere."""
 UNREACHED: Final = 30.0
 """A launcher that never answered, counted from the start of its container and from our first question: only signals are left."""
 FINISH: Final = 120.0

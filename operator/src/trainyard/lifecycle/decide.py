@@ -15,7 +15,7 @@ from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import Ending, Progress, SavedCheckpoint, Stop, TrainingJobStatus
 from trainyard.contract.exits import Exit
 from trainyard.lifecycle import closing, conditions, deadlines
-from trainyard.lifecycle.gang import Gang, Seat, abandoned, is_open
+from trainyard.lifecycle.gang import Gang, Seat, abandoned, is_open, runs_own_script
 from trainyard.lifecycle.verdict import Outcome, Verdict, alarm, outcome, why_not_running
 from trainyard.world.records import Job, Pod, Terminated
 
@@ -361,7 +361,8 @@ def _trains(job: Job, seat: Seat, now: float) -> bool:
     if seat.running is None:
         return False
     if seat.status is not None:
-        return seat.status.first_step_time is not None or seat.status.phase in ("training", "saving", "stopping")
+        spoken = seat.status.first_step_time is not None or seat.status.phase in ("training", "saving", "stopping")
+        return spoken or runs_own_script(job)
     return seat.unreached(now) or job.status.running_at is not None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainyard.api.conditions import ConditionType
+from trainyard.api.template import trainer_container
 from trainyard.contract.codec import ContractError
 from trainyard.contract.plan import Mark
 from trainyard.contract.status import Commit, LastWords, Status, decode_last_words
@@ -195,3 +196,14 @@ def _seat(
     elif node is not None and not node.ready and now - node.ready_since >= deadlines.NOT_READY:
         lost = node.ready_since
     return Seat(rank, member, pod, answers.get(pod.uid), lost, answered)
+
+
+def runs_own_script(job: Job) -> bool:
+    """Whether the user's own command trains: it need not report anything, so its launcher's answer has to do."""
+    container = trainer_container(job.spec.template) if job.spec is not None else None
+    return container is not None and bool(container.get("command"))
+
+
+def speechless(job: Job, gang: Gang) -> bool:
+    """Whether a script of the user's own ran and no member ever reported a step or a checkpoint."""
+    return runs_own_script(job) and gang.step == 0 and gang.commit is None

@@ -15,7 +15,7 @@ from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Failure
 from trainyard.contract.exits import Exit
 from trainyard.lifecycle import deadlines
-from trainyard.lifecycle.gang import Gang, Seat, came_from
+from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
 from trainyard.world.records import Job, Terminated
 
 
@@ -77,6 +77,8 @@ def outcome(job: Job, gang: Gang, now: float) -> Verdict:
         lost = gang.step - saved.step
         note = "no step is lost" if lost <= 0 else f"{lost} steps after it are lost"
         return Verdict(Outcome.YIELDED, reason, f"saved step {saved.step} and left; {note}")
+    if speechless(job, gang):
+        return Verdict(Outcome.YIELDED, reason, "left; it reports no steps, so what it saved is its own to know")
     if gang.step <= came_from(job, gang):
         return Verdict(Outcome.YIELDED, reason, "left before its first new step; no step is lost")
     missing = "its last save is of an earlier attempt" if saved is None or saved.attempt != job.status.attempt else ""
@@ -103,13 +105,10 @@ def _first(seats: Iterable[tuple[Seat, Terminated]]) -> tuple[Seat, Terminated]:
 def _describe(seat: Seat, end: Terminated) -> str:
     words = seat.words
     pod = seat.pod.name if seat.pod is not None else f"member {seat.member}"
-    if words is not None and words.fault is not None:
-        fault = words.fault
-        who = f"rank {fault.rank}" if fault.rank >= 0 else "the launcher"
-        how = f"was ended by {fault.signal}" if fault.signal else f"exited {fault.exit_code}"
-        return f"{pod}: {who} {how} at step {words.step}: {fault.message}"
     if words is not None:
-        return f"{pod}: {words.cause}"
+        more = words.fault.message.strip() if words.fault is not None else ""
+        detail = f": {more}" if more and more not in words.cause else ""
+        return f"{pod}, after step {words.step}: {words.cause}{detail}"
     said = f": {end.message.strip()}" if end.message.strip() else ""
     return f"{pod}: exited {end.exit_code} ({end.reason or 'no reason given'}){said}"
 
@@ -233,7 +232,8 @@ def _silent(job: Job, gang: Gang, now: float) -> Verdict | None:
     if len(silent) > 1:
         message += f", nor have {len(silent) - 1} others"
     failure = _failure(job, seat, None, Reason.LAUNCHER_SILENT, message, now)
-    return Verdict(Outcome.FAILED, Reason.LAUNCHER_SILENT, message, failure)
+    # Not the job's own doing: a node that dies is often silent before it is known to be dead, and nothing is charged for it.
+    return Verdict(Outcome.LOST, Reason.LAUNCHER_SILENT, message, failure)
 
 
 def _late(job: Job, gang: Gang, now: float) -> Verdict | None:

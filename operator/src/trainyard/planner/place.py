@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from trainyard.api.prose import count
 from trainyard.planner import rank
 from trainyard.planner.request import Request
 from trainyard.planner.survey import Survey, by_domain, survey
@@ -173,7 +174,7 @@ def _shortfall(tree: Tree, seen: Survey, request: Request, floor: int | None) ->
 
 def _explained(shortfall: Shortfall, tree: Tree, seen: Survey, request: Request, floor: int | None) -> Shortfall:
     """The same with its message, and what would help."""
-    needs = f"needs {_count(request.nodes, 'node')}"
+    needs = f"needs {count(request.nodes, 'node')}"
     counts = f"{shortfall.eligible} {_are(shortfall.eligible)} eligible, {shortfall.free} of them {_are(shortfall.free)} free"
     excluded = "; ".join(f"{n} {_are(n)} out: {reason}" for reason, n in list(seen.excluded.items())[:3])
     if floor is None:
@@ -185,9 +186,9 @@ def _explained(shortfall: Shortfall, tree: Tree, seen: Survey, request: Request,
         )
     if shortfall.eligible < request.nodes:
         message = "; ".join(filter(None, (needs, counts, excluded)))
-        return _with(shortfall, message, f"{_count(request.nodes - shortfall.eligible, 'more eligible node')}")
+        return _with(shortfall, message, f"{count(request.nodes - shortfall.eligible, 'more eligible node')}")
     if floor == 0:
-        return _with(shortfall, f"{needs}; {counts}", f"{_count(request.nodes - shortfall.free, 'more free node')}")
+        return _with(shortfall, f"{needs}; {counts}", f"{count(request.nodes - shortfall.free, 'more free node')}")
     where = (
         f"the best {request.level}, {shortfall.best_domain}, has {shortfall.best_free} free of {shortfall.best_total}"
     )
@@ -195,7 +196,7 @@ def _explained(shortfall: Shortfall, tree: Tree, seen: Survey, request: Request,
     helps = []
     if shortfall.could_ever_fit:
         missing = request.nodes - shortfall.best_free
-        helps.append(f"{_count(missing, 'more free node')} in {request.level} {shortfall.best_domain}")
+        helps.append(f"{count(missing, 'more free node')} in {request.level} {shortfall.best_domain}")
     else:
         helps.append(f"no {request.level} has {request.nodes} eligible nodes: a broader spec.placement.within.level")
     if shortfall.free >= request.nodes:
@@ -212,10 +213,6 @@ def _with(shortfall: Shortfall, message: str, *unblock: str) -> Shortfall:
 
 def _name(domain: Path) -> str:
     return "/".join(domain) or CLUSTER
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _are(n: int) -> str:
