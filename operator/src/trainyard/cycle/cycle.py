@@ -17,9 +17,10 @@ from trainyard.cycle.members import make_members
 from trainyard.cycle.queue import Waiting, serve
 from trainyard.cycle.room import survey
 from trainyard.lifecycle import deadlines
-from trainyard.lifecycle import decide as life
-from trainyard.lifecycle.decide import Decision, Surroundings, decide, left_alone
+from trainyard.lifecycle import needs as life
+from trainyard.lifecycle.decide import decide, left_alone
 from trainyard.lifecycle.gang import Gang, abandoned, muster
+from trainyard.lifecycle.needs import Decision, Surroundings
 from trainyard.topology.dialects import detect
 from trainyard.topology.tree import Tree, build
 from trainyard.world.records import Job, Pod, Verdict, World

@@ -21,8 +21,9 @@ from trainyard.cycle.members import make_members, sample, summary, warnings
 from trainyard.cycle.memory import Memory
 from trainyard.cycle.room import Room
 from trainyard.lifecycle import conditions, deadlines
-from trainyard.lifecycle.decide import Decision, refuse
+from trainyard.lifecycle.decide import refuse
 from trainyard.lifecycle.gang import Gang
+from trainyard.lifecycle.needs import Decision
 from trainyard.planner.place import Placement, Shortfall, place
 from trainyard.planner.preempt import Candidate, preempt
 from trainyard.planner.request import Request, request

@@ -1,0 +1,96 @@
+"""What one job may need done, and what a decision about it consists of: the words between `decide` and the cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from trainyard.api.conditions import Reason
+from trainyard.api.training_job import Stop, TrainingJobStatus
+from trainyard.world.records import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete a member. grace_seconds: None for its own; 0 removes the object at once, as its kubelet never will."""
+
+    pod: Pod
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasePod:
+    """Take the finalizer off a pod whose last words were read."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class AskStop:
+    """Tell a launcher of the recorded stop."""
+
+    pod: Pod
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True)
+class MakeMembers:
+    """Make what is missing of the attempt that the reservation is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldJob:
+    """Put our finalizer on the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseJob:
+    """Take our finalizer off the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An Event on the job."""
+
+    kind: str
+    reason: Reason
+    message: str
+
+
+PodNeed = DeletePod | ReleasePod | AskStop
+Need = PodNeed | MakeMembers | HoldJob | ReleaseJob | Tell
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """status: what the job's status should be. needs: what follows, in order. queue: whether the job waits for nodes.
+
+    wake: when to look again even if nothing happens; None: only when something does.
+    """
+
+    status: TrainingJobStatus
+    needs: tuple[Need, ...] = ()
+    queue: bool = False
+    wake: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a job's decision needs to know besides itself.
+
+    wanted_by: the jobs whose reservations name this attempt as a victim. blind: the operator reaches no launcher of several
+    jobs at once, so silence is its own trouble. leaving: the job's namespace is being deleted. refusal: what the API server said
+    when it would not take the next member of this attempt, "" where it took it.
+    """
+
+    wanted_by: tuple[str, ...] = ()
+    blind: bool = False
+    leaving: bool = False
+    refusal: str = ""
+
+
+def side_by_side(needs: Iterable[PodNeed]) -> list[PodNeed]:
+    """What is done to pods, kind by kind: neighbours of one kind are carried out at once, and a launcher that is slow to answer
+    must not stand before the next that is to be asked."""
+    kinds = (ReleasePod, AskStop, DeletePod)
+    return sorted(needs, key=lambda need: kinds.index(type(need)))

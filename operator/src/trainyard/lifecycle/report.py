@@ -1,0 +1,134 @@
+"""What the status says of an attempt under way: phase, how many train, how far, what is saved, and the conditions.
+
+A status that has nothing new but progress is written every few seconds at most: everybody who watches jobs is sent each of them.
+"""
+
+from __future__ import annotations
+
+from trainyard.api.conditions import ConditionType, Phase, Reason
+from trainyard.api.training_job import Progress, SavedCheckpoint, TrainingJobStatus
+from trainyard.lifecycle import closing, conditions, deadlines
+from trainyard.lifecycle.gang import Gang, Seat, runs_own_script
+from trainyard.lifecycle.needs import Surroundings
+from trainyard.lifecycle.verdict import why_not_running
+from trainyard.world.records import Job
+
+
+def report(job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatus, now: float) -> TrainingJobStatus:
+    ready = sum(1 for seat in gang.seats if _trains(job, seat, now))
+    count = len(gang.seats)
+    if ready == count and status.running_at is None and status.ending is None:
+        status = status.but(running_at=now)
+    if status.ending is not None or status.stop is not None:
+        phase = Phase.YIELDING
+    else:
+        phase = Phase.RUNNING if status.running_at is not None else Phase.STARTING
+    status = status.but(phase=phase, ready_nodes=ready, pending=None, lineage=closing.resolve(status.lineage, gang))
+    status = _conditions(job, gang, around, status, ready, now)
+    fresh = _progress(with_checkpoint(status, gang), gang, now)
+    if fresh.but(progress=None, checkpoint=None) == job.status.but(progress=None, checkpoint=None):
+        last = job.status.progress
+        if last is not None and last.time is not None and now - last.time < deadlines.PROGRESS:
+            return job.status
+    return fresh
+
+
+def _trains(job: Job, seat: Seat, now: float) -> bool:
+    """It runs, and its launcher says that the workers train; or it runs and cannot be asked, or trained before it fell silent."""
+    if seat.running is None:
+        return False
+    if seat.status is not None:
+        spoken = seat.status.first_step_time is not None or seat.status.phase in ("training", "saving", "stopping")
+        return spoken or runs_own_script(job)
+    return seat.unreached(now) or job.status.running_at is not None
+
+
+def with_checkpoint(status: TrainingJobStatus, gang: Gang) -> TrainingJobStatus:
+    commit, known = gang.commit, status.checkpoint
+    if commit is None or (known is not None and (known.attempt, known.step) >= (commit.attempt, commit.step)):
+        return status
+    return status.but(
+        checkpoint=SavedCheckpoint(
+            step=commit.step,
+            attempt=commit.attempt,
+            path=commit.path,
+            bytes=commit.bytes,
+            seconds=commit.seconds,
+            time=commit.time or None,
+        )
+    )
+
+
+def _progress(status: TrainingJobStatus, gang: Gang, now: float) -> TrainingJobStatus:
+    leader = next((seat.status for seat in gang.seats if seat.rank == 0), None)
+    if leader is None or leader.step == 0:
+        return status
+    new = Progress(
+        step=leader.step,
+        loss=_short(leader.loss),
+        tokens_per_second=_short(leader.tokens_per_second),
+        step_seconds=_short(leader.step_seconds),
+        time=now,
+    )
+    old = status.progress
+    if old is not None and new.but(time=old.time) == old:
+        return status
+    return status.but(progress=new)
+
+
+def _short(value: float | None) -> float | None:
+    """Five digits: people read it, in a column of kubectl."""
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _conditions(
+    job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatus, ready: int, now: float
+) -> TrainingJobStatus:
+    put, generation, count = conditions.put, job.generation, len(gang.seats)
+    held = f"attempt {status.attempt} holds {count} nodes"
+    status = put(status, ConditionType.PLACED, True, Reason.GANG_STARTED, held, now, generation)
+    if status.phase is Phase.YIELDING:
+        why = status.ending or status.stop
+        assert why is not None
+        message = getattr(why, "message", "") or f"asked to save and leave: {why.reason}"
+        status = put(status, ConditionType.RUNNING, False, Reason(why.reason), message, now, generation)
+    elif status.phase is Phase.RUNNING:
+        status = put(
+            status, ConditionType.RUNNING, True, Reason.ALL_RUNNING, f"all {count} members train", now, generation
+        )
+    else:
+        first = next((seat for seat in gang.seats if not _trains(job, seat, now)), None)
+        why_not = f"; rank {first.rank}: {_not_yet(first)}" if first is not None else ""
+        if around.refusal and not all(seat.pod for seat in gang.seats):
+            why_not = f"; the API server does not take the others: {around.refusal}"
+        message = f"{ready} of {count} members train{why_not}"
+        status = put(status, ConditionType.RUNNING, False, Reason.MEMBERS_STARTING, message, now, generation)
+    return _controlled(gang, around, status, now, generation)
+
+
+def _not_yet(seat: Seat) -> str:
+    if seat.running is None:
+        return why_not_running(seat)
+    return f"its workers are {seat.status.phase}" if seat.status is not None else "its launcher has not answered yet"
+
+
+def _controlled(
+    gang: Gang, around: Surroundings, status: TrainingJobStatus, now: float, generation: int
+) -> TrainingJobStatus:
+    put = conditions.put
+    if around.blind:
+        message = "no launcher of several jobs answers: the operator's own network is in trouble, the jobs go on"
+        return put(status, ConditionType.CONTROLLED, False, Reason.OPERATOR_UNREACHABLE, message, now, generation)
+    unreached = [seat for seat in gang.seats if seat.unreached(now)]
+    if unreached:
+        error = unreached[0].answer.error if unreached[0].answer is not None else "it was not asked yet"
+        message = (
+            f"{len(unreached)} of {len(gang.seats)} launchers never answered (rank {unreached[0].rank}: {error}); a yield goes "
+            f"by SIGTERM alone. Is the operator allowed to reach port 9400 of the pods (NetworkPolicy)?"
+        )
+        return put(status, ConditionType.CONTROLLED, False, Reason.LAUNCHER_UNREACHABLE, message, now, generation)
+    if all(seat.status is not None for seat in gang.seats):
+        return put(
+            status, ConditionType.CONTROLLED, True, Reason.LAUNCHERS_ANSWER, "all launchers answer", now, generation
+        )
+    return status
