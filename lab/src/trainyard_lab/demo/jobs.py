@@ -62,7 +62,7 @@ def bystander() -> Object:
 
 def urgent() -> Object:
     """U: four nodes within one spine, high priority."""
-    return like_the_sample("u", steps=90, priorityClassName="demo-high", placement=ONE_SPINE)
+    return like_the_sample("u", steps=120, priorityClassName="demo-high", placement=ONE_SPINE)
 
 
 def measurement(nodes: int, mebibytes: float, orders: int) -> Object:
