@@ -46,7 +46,7 @@ from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.store import Folder, last_attempt
 from trainyard_trainer.configuration import Assignment, BadConfiguration, local_environment
 from trainyard_trainer.history import History
-from trainyard_trainer.parallel.mesh import build
+from trainyard_trainer.parallel.mesh import build, dimensions
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.report import Phase, Reporter
 
@@ -135,11 +135,13 @@ class Session:
         if env.STOP_FILE not in environment:
             signal.signal(signal.SIGTERM, requests.on_sigterm)
         plan = assignment.plan
+        axes = plan.mesh if plan else ()
+        # Before they meet: a rank that is refused afterwards would be to the others one that died.
+        dimensions(axes, ranks)
         timeout_seconds = plan.process_group_timeout_seconds if plan else TIMEOUT_SECONDS
         meet(Place.of(environment, rank, ranks), device, timeout_seconds, requests.stop_asked)
         try:
-            mesh = build(plan.mesh if plan else (), ranks, device.type)
-            session = cls(assignment, mesh, device, requests)
+            session = cls(assignment, build(axes, ranks, device.type), device, requests)
             yield session
             session.close()
         finally:

@@ -16,8 +16,11 @@ from trainyard_trainer.configuration import BadConfiguration
 REPLICATE, SHARD = "replicate", "shard"
 
 
-def build(axes: Sequence[Axis], ranks: int, device_type: str) -> DeviceMesh:
-    """The mesh that FSDP takes: (shard) or (replicate, shard). No axes: everything is sharded over all ranks."""
+def dimensions(axes: Sequence[Axis], ranks: int) -> tuple[Axis, ...]:
+    """What the mesh is made of: (shard) or (replicate, shard). No axes: everything is sharded over all ranks.
+
+    Raises BadConfiguration where the trainer cannot have such a mesh; needs no other rank to say so.
+    """
     sizes = {REPLICATE: 1, SHARD: 1}
     for axis in axes or (Axis(SHARD, ranks),):
         if axis.name not in sizes and axis.size > 1:
@@ -31,9 +34,14 @@ def build(axes: Sequence[Axis], ranks: int, device_type: str) -> DeviceMesh:
         raise BadConfiguration(
             f"mesh: {REPLICATE} {sizes[REPLICATE]} x {SHARD} {sizes[SHARD]} is not the number of ranks, {ranks}"
         )
-    if sizes[REPLICATE] == 1:
-        return init_device_mesh(device_type, (ranks,), mesh_dim_names=(SHARD,))
-    return init_device_mesh(device_type, tuple(sizes.values()), mesh_dim_names=(REPLICATE, SHARD))
+    return tuple(Axis(name, size) for name, size in sizes.items() if name == SHARD or size > 1)
+
+
+def build(axes: Sequence[Axis], ranks: int, device_type: str) -> DeviceMesh:
+    """The mesh that FSDP takes."""
+    made_of = dimensions(axes, ranks)
+    names = tuple(axis.name for axis in made_of)
+    return init_device_mesh(device_type, tuple(axis.size for axis in made_of), mesh_dim_names=names)
 
 
 def copies(mesh: DeviceMesh) -> int:
