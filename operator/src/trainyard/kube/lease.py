@@ -161,14 +161,21 @@ class Elector:
 
     async def _release(self) -> None:
         """Give the lease back, so that the next leader need not wait."""
-        if not self.leading or self._seen is None or self._seen.raw is None:
+        if not self.leading:
             return
-        old = self._seen.raw["spec"]
-        spec = {**old, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_now()}
         self._renewed = float("-inf")
         try:
-            manifest = self._manifest(self._seen.raw["metadata"], spec)
-            await self._client.replace(resources.LEASES, manifest, attempts=2, seconds=3.0, metered=False)
+            while (record := await self._look()).holder == self.identity and record.raw is not None:
+                spec = {**record.raw["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_now()}
+                manifest = self._manifest(record.raw["metadata"], spec)
+                try:
+                    await self._client.replace(resources.LEASES, manifest, attempts=2, seconds=3.0, metered=False)
+                except ApiError as error:
+                    # A renewal that was under way when we were told to leave: the server did it after our look.
+                    if error.code != 409:
+                        raise
+                else:
+                    return
         except ApiError as error:
             log.warning("lease %s/%s was not given back: %s", self._namespace, self._name, error)
 
