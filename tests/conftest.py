@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from support import crds
 from support.api import Api, ApiError, wait_until
 from support.nodes import Nodes
@@ -17,6 +18,10 @@ from trainyard_lab.controlplane import ControlPlane, Settings
 Kubectl = Callable[..., str]
 
 CONTROL_PLANE_FAMILIES = (build.KUBE, build.ETCD, build.KWOK)
+
+# How long an example takes is the machine's affair.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -45,7 +50,10 @@ async def api(control_plane: ControlPlane) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def namespace(api: Api) -> AsyncIterator[str]:
-    """A namespace of the test's own, in which pods can be created; emptied and deleted after it."""
+    """A namespace of the test's own, in which pods can be created. No job and no pod is left in it.
+
+    It stays, since the control plane goes: to take one away costs the API server more than most tests do.
+    """
     name = f"t-{secrets.token_hex(4)}"
     await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     # Until its service account is there, the API server refuses every pod.
@@ -53,7 +61,6 @@ async def namespace(api: Api) -> AsyncIterator[str]:
     yield name
     await _empty(api, "TrainingJob", name)
     await _empty(api, "Pod", name)
-    await api.delete("Namespace", name)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """The lab of real kubelets, once for all tests of a run."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from support.api import Api
 from trainyard_lab import __main__ as commands
 from trainyard_lab.controlplane import ControlPlane
 from trainyard_lab.layout import Lab
@@ -40,3 +41,10 @@ def lab() -> Iterator[Lab]:
 def control_plane(lab: Lab) -> ControlPlane:
     """The lab's: what tests elsewhere do on a control plane with pretended nodes is done here on real ones."""
     return commands.control_plane(lab)
+
+
+@pytest.fixture
+async def namespace(api: Api, namespace: str) -> AsyncIterator[str]:
+    """As elsewhere, and gone after the test: the lab may outlive it."""
+    yield namespace
+    await api.delete("Namespace", namespace)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pickle
 import signal
@@ -133,6 +134,7 @@ def start(
     folder.mkdir(parents=True)
     store = TCPStore("127.0.0.1", 0, None, is_master=True, timeout=timedelta(seconds=60), wait_for_workers=False)
     gang = Gang(folder, store)
+    gc.freeze()  # what is here before a fork is looked through by no collection after it, so its memory stays shared
     for rank in range(ranks) if only is None else only:
         environment = {
             "RANK": str(rank),
@@ -151,6 +153,7 @@ def start(
         if pid == 0:
             _child(work, rank, folder, environment)
         gang.pids[rank] = pid
+    gc.unfreeze()
     return gang
 
 
