@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+# Some machines tell Python not to keep what it compiles: every process would compile torch and the Kubernetes client again.
+unexport PYTHONDONTWRITEBYTECODE
 # Before the project is installed, its own modules are read from the tree.
 FROM_TREE := PYTHONPATH=lab/src
 
@@ -39,7 +41,7 @@ lint: setup  ## Check style, types, layers, generated files and the chart
 .PHONY: test
 test:  ## Run all tests, installing and building what they need
 	@began=$$(date +%s); $(MAKE) -j2 setup servers; \
-	$(BIN)/python tests/parts.py --began=$$began
+	exec $(BIN)/python tests/parts.py --began=$$began
 
 .PHONY: demo
 demo: prepare  ## Train, preempt and resume on a lab of eight nodes, from nothing
