@@ -13,7 +13,7 @@ from support import operator_main
 from support.api import Api, Object, wait_until
 from support.launchers import Launchers, serving
 from support.nodes import ACCELERATOR, LEAF_LABEL, SPINE_LABEL, Nodes, a_node
-from support.operator import Operator, Operators
+from support.operator import SHORT_LEASE, Operator, Operators
 from trainyard_lab import kwok
 
 pytestmark = pytest.mark.timeout(180)
@@ -198,7 +198,7 @@ async def test_an_operator_killed_in_the_middle_of_a_preemption_is_succeeded_wit
     await yard.until("v", lambda s: s.get("stop") is not None)
     await yard.operator.kill()
     yard.launchers.deaf.clear()
-    yard.operator = await yard.operators.leader()
+    yard.operator = await yard.operators.leader(**SHORT_LEASE)
     await yard.phase("u", "Running")
     status = await yard.until("v", lambda s: s.get("phase") == "Pending")
     assert (status["restarts"]["preemptions"], status["restarts"]["failures"]) == (1, 0)
@@ -249,14 +249,14 @@ async def test_what_is_wrong_is_answered_in_a_condition_within_a_moment(yard: Ya
         ]
     }
     await yard.submit("wrong", 2, template={"spec": wrong})
-    status = await yard.phase("wrong", "Failed", seconds=5)
+    status = await yard.phase("wrong", "Failed", seconds=15)
     accepted = next(c for c in status["conditions"] if c["type"] == "Accepted")
     assert accepted["reason"] == "TemplateRefused"
     assert "spec.template.spec.containers[0].ports[0].containerPort" in accepted["message"]
     assert await yard.api.list("Pod", yard.namespace) == []
 
     await yard.submit("classless", 2, priorityClassName="no-such-class")
-    status = await yard.until("classless", lambda s: s.get("pending") is not None, seconds=5)
+    status = await yard.until("classless", lambda s: s.get("pending") is not None, seconds=15)
     assert status["pending"]["message"].startswith("spec.priorityClassName: there is no PriorityClass no-such-class")
 
 
@@ -284,7 +284,8 @@ async def test_the_namespace_of_a_running_job_can_be_deleted(yard: Yard, kubectl
     other = f"{yard.namespace}-other"
     await yard.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
     await yard.api.wait_for("ServiceAccount", "default", other, lambda _: True)
-    body = await yard.submit("train", 2)
+    # The longer its pods' grace, the later the namespace controller looks again.
+    body = await yard.submit("train", 2, checkpoint={"grace": "2s"})
     await yard.api.delete("TrainingJob", "train", yard.namespace)
     meta = {"name": "train", "namespace": other}
     await yard.api.create({**{k: body[k] for k in ("apiVersion", "kind", "spec")}, "metadata": meta})

@@ -7,7 +7,7 @@ import signal
 import pytest
 from support.api import Api, wait_until
 from support.nodes import Nodes
-from support.operator import Operators
+from support.operator import SHORT_LEASE, Operators
 from trainyard.api import names
 from trainyard_lab.controlplane import API_SERVER, ControlPlane
 
@@ -56,7 +56,7 @@ async def test_sigterm_releases_the_lease_and_a_standby_takes_over_at_once(api: 
     second = await operators.start()
     assert not await second.leads()
     assert await first.stop() == 0
-    await second.wait_until_leads(seconds=2.5)  # less than a Lease that nobody released would need
+    await second.wait_until_leads()  # it would wait ten minutes for a Lease that nobody released
     assert await holder(api, operators) == second.identity
 
 
@@ -74,15 +74,15 @@ async def test_a_standby_stops_when_asked_as_well(operators: Operators) -> None:
 
 async def test_after_a_sigkill_the_standby_takes_over_when_the_lease_is_over(api: Api, operators: Operators) -> None:
     first = await operators.leader()
-    second = await operators.start()
+    second = await operators.start(**SHORT_LEASE)
     assert await first.kill() == -signal.SIGKILL
     await second.wait_until_leads()
     assert await holder(api, operators) == second.identity
 
 
 async def test_a_leader_that_was_frozen_past_its_lease_ends_at_once(operators: Operators) -> None:
-    frozen = await operators.leader()
-    second = await operators.start()
+    frozen = await operators.leader(**SHORT_LEASE)
+    second = await operators.start(**SHORT_LEASE)
     frozen.process.send_signal(signal.SIGSTOP)
     await second.wait_until_leads()
     frozen.process.send_signal(signal.SIGCONT)
@@ -94,9 +94,7 @@ async def test_a_leader_that_was_frozen_past_its_lease_ends_at_once(operators: O
 async def test_it_leads_again_after_the_api_server_was_away(
     control_plane: ControlPlane, api: Api, operators: Operators
 ) -> None:
-    patient = {"lease_seconds": 60, "renew_seconds": 50, "retry_seconds": 0.5}
-    operator = await operators.start(**patient)
-    await operator.wait_until_leads()
+    operator = await operators.leader()
     operators.refusals_expected = True
     control_plane.stop_server(API_SERVER, grace_seconds=0)
     control_plane.start()

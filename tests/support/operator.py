@@ -21,7 +21,10 @@ from trainyard_lab.controlplane import ControlPlane
 
 START_SECONDS = 60.0  # a cold import on a busy machine, then seven lists
 STOP_SECONDS = 20.0
-FAST_LEASE = {"TRAINYARD_LEASE_SECONDS": "3", "TRAINYARD_RENEW_SECONDS": "2", "TRAINYARD_RETRY_SECONDS": "0.2"}
+ENDLESS_LEASE = {"TRAINYARD_LEASE_SECONDS": "600", "TRAINYARD_RENEW_SECONDS": "500", "TRAINYARD_RETRY_SECONDS": "0.2"}
+"""No machine is so busy that an operator loses it; whoever takes it over was given it."""
+SHORT_LEASE: Mapping[str, float] = {"lease_seconds": 3, "renew_seconds": 2}
+"""For an operator that is to take over from one that gave nothing back, and for one that is to notice that it was away."""
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
@@ -103,7 +106,7 @@ class Operators:
     refusals_expected: bool = False
 
     async def start(self, identity: str = "", **settings: object) -> Operator:
-        """Start one; returns when its caches are synced. settings: those of `controller.settings`, such as lease_seconds=60."""
+        """Start one; returns when its caches are synced. settings: those of `controller.settings`, such as log_level="debug"."""
         identity = identity or f"operator-{len(self.started)}"
         log = self.folder / f"{identity}-{secrets.token_hex(2)}.log"
         given = {f"TRAINYARD_{name.upper()}": str(value) for name, value in settings.items()}
@@ -122,9 +125,9 @@ class Operators:
         await wait_until(ready, lambda page: page[0] == 200, what=f"{identity} to be ready", seconds=START_SECONDS)
         return operator
 
-    async def leader(self) -> Operator:
+    async def leader(self, **settings: object) -> Operator:
         """Start one and wait until it leads."""
-        operator = await self.start()
+        operator = await self.start(**settings)
         await operator.wait_until_leads()
         return operator
 
@@ -172,7 +175,7 @@ async def installed(api: Api, plane: ControlPlane, namespace: str, folder: Path)
         "TRAINYARD_HOST": "127.0.0.1",
         "TRAINYARD_PORT": "0",
         "KUBECONFIG": str(kubeconfig),
-        **FAST_LEASE,
+        **ENDLESS_LEASE,
     }
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("TRAINYARD_", "KUBERNETES_"))
