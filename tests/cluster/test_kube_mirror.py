@@ -109,7 +109,7 @@ async def test_a_mirror_outlives_its_api_server_and_even_its_data(tmp_path):
             for name in ("t-lost", "t-made-again"):
                 await admin.create(a_priority_class(name))
             await wait_until(known, lambda names: names == {"t-lost", "t-made-again"}, what="both classes")
-            await asyncio.to_thread(plane.stop)
+            await asyncio.to_thread(plane.stop, grace_seconds=0)
             shutil.rmtree(tmp_path / "etcd")
             await asyncio.to_thread(plane.start)
             await wait_until(known, lambda names: not names, what="the loss to be noticed")
@@ -118,7 +118,7 @@ async def test_a_mirror_outlives_its_api_server_and_even_its_data(tmp_path):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
     finally:
-        await asyncio.to_thread(plane.stop)
+        await asyncio.to_thread(plane.stop, grace_seconds=0)
 
 
 def a_priority_class(name: str) -> Object:
