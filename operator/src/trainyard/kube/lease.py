@@ -166,7 +166,12 @@ class Elector:
         self._renewed = float("-inf")
         try:
             while (record := await self._look()).holder == self.identity and record.raw is not None:
-                spec = {**record.raw["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _micro_now()}
+                spec = {
+                    **record.raw["spec"],
+                    "holderIdentity": "",
+                    "leaseDurationSeconds": 1,
+                    "renewTime": _micro_now(),
+                }
                 manifest = self._manifest(record.raw["metadata"], spec)
                 try:
                     await self._client.replace(resources.LEASES, manifest, attempts=2, seconds=3.0, metered=False)
