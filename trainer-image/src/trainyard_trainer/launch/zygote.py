@@ -150,6 +150,7 @@ def _fork_orphan() -> int:
     if between == 0:
         pid = os.fork()
         if pid == 0:
+            os.setpgid(0, 0)  # here as well as below: whichever comes first, it is done before anybody relies on it
             os.close(answer)
             os.close(say)
             return 0
