@@ -17,8 +17,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
@@ -55,33 +54,45 @@ class Part:
     commands: tuple[Command, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What runs after one another. niceness: that of nice(1); how far it stands back when the processors are wanted by both."""
+
+    parts: tuple[Part, ...]
+    niceness: int = 0
+
+
 LANES = (
-    # Mostly waits: for downloads, pods, nodes that are missed, links that are slow on purpose.
-    (
-        Part("images", (python("-m", "trainyard_lab", "prepare"),)),
-        Part("e2e", (pytest("e2e"),)),
+    # The longer one: it computes less than it waits, for pods, for nodes that are missed, for links that are slow on purpose.
+    Lane(
+        (
+            Part("images", (python("-m", "trainyard_lab", "prepare"),)),
+            Part("e2e", (pytest("e2e"),)),
+        )
     ),
-    # Mostly computes.
-    (
-        Part(
-            "lint",
-            (
-                tool("ruff", "check", "--quiet"),
-                tool("ruff", "format", "--check", "--quiet"),
-                tool("mypy"),
-                tool("lint-imports", "--no-logo"),
-                python("-m", "trainyard.api.crd", "--check"),
-                python("tests/parts.py", "--lint-chart"),
+    Lane(
+        (
+            Part(
+                "lint",
+                (
+                    tool("ruff", "check", "--quiet"),
+                    tool("ruff", "format", "--check", "--quiet"),
+                    tool("mypy"),
+                    tool("lint-imports", "--no-logo"),
+                    python("-m", "trainyard.api.crd", "--check"),
+                    python("tests/parts.py", "--lint-chart"),
+                ),
             ),
+            Part("unit", (pytest("unit", "wire"),)),
+            Part("trainer", (pytest("trainer"),)),
+            Part("chart", (pytest("chart"),)),
+            Part("cluster", (pytest("cluster"),)),
         ),
-        Part("unit", (pytest("unit", "wire"),)),
-        Part("trainer", (pytest("trainer"),)),
-        Part("chart", (pytest("chart"),)),
-        Part("cluster", (pytest("cluster"),)),
+        niceness=5,
     ),
 )
-"""What runs after one another; the lanes run side by side. Parts of two lanes share nothing but the machine."""
-NAMES = tuple(part.name for part in chain(*LANES))
+"""They run side by side. Parts of two lanes share nothing but the machine."""
+NAMES = tuple(part.name for lane in LANES for part in lane.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,7 @@ class Running:
     """A part that runs, and what it has printed. live: pass it on line by line, since nothing else prints meanwhile."""
 
     part: Part
+    niceness: int
     live: bool
     began: float = field(default_factory=time.monotonic)
     lines: list[str] = field(default_factory=list)
@@ -122,7 +134,7 @@ class Running:
 class Lanes:
     """Runs lanes of parts side by side, and can be told to stop."""
 
-    def __init__(self, lanes: Sequence[Sequence[Part]]) -> None:
+    def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lanes = lanes
         self._live = len(lanes) == 1
         self._running: dict[str, Running] = {}
@@ -132,7 +144,7 @@ class Lanes:
     def run(self) -> list[Result]:
         """The results of all parts, lane by lane. Interrupted, it lets what runs clean up and starts nothing more."""
         with ThreadPoolExecutor(len(self._lanes)) as pool:
-            lanes = [pool.submit(self._run_lane, parts) for parts in self._lanes]
+            lanes = [pool.submit(self._run_lane, lane) for lane in self._lanes]
             try:
                 self._wait(lanes)
             except KeyboardInterrupt:
@@ -148,11 +160,11 @@ class Lanes:
                         said = f"{running.part.name}: still running ({duration(running.seconds)})  {running.last}"
                         say(said[:WIDTH])
 
-    def _run_lane(self, parts: Sequence[Part]) -> list[Result]:
-        return [self._run_part(part) for part in parts if not self._stopped]
+    def _run_lane(self, lane: Lane) -> list[Result]:
+        return [self._run_part(part, lane.niceness) for part in lane.parts if not self._stopped]
 
-    def _run_part(self, part: Part) -> Result:
-        running = Running(part, self._live)
+    def _run_part(self, part: Part, niceness: int) -> Result:
+        running = Running(part, niceness, self._live)
         with self._lock:
             self._running[part.name] = running
             say(f"\n===== {part.name} =====" if self._live else f"{part.name} ...")
@@ -184,7 +196,7 @@ class Lanes:
                 return -signal.SIGINT
             # In a session of its own, so that a Ctrl-C reaches it once, by `_stop`: a second one would end its cleaning up.
             running.child = child = subprocess.Popen(
-                command,
+                ("nice", f"-n{running.niceness}", *command),
                 cwd=REPOSITORY,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -249,10 +261,10 @@ def main() -> int:
     preparation = time.time() - options.began if options.began else None
     began = time.monotonic()
     wanted = options.parts or NAMES
-    lanes = [parts for lane in LANES if (parts := [part for part in lane if part.name in wanted])]
+    lanes = [replace(lane, parts=tuple(part for part in lane.parts if part.name in wanted)) for lane in LANES]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        results = Lanes(lanes).run()
+        results = Lanes([lane for lane in lanes if lane.parts]).run()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     report(results, time.monotonic() - began, preparation)

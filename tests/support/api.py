@@ -13,7 +13,10 @@ import aiohttp
 Object = dict[str, Any]
 Predicate = Callable[[Object], bool]
 
+# Between two looks: at first this, later a twentieth of what was waited already, since every look costs the API server time.
 POLL_SECONDS = 0.05
+LONGEST_POLL_SECONDS = 0.5
+POLL_SHARE = 0.05
 # How long a test waits for what should happen at once; generous, since nothing is slower for it where it does.
 PATIENCE_SECONDS = 30.0
 FIELD_MANAGER = "test"
@@ -227,14 +230,16 @@ async def wait_until(
 
     Fails with what was seen last, since that is what one wants to know.
     """
-    deadline = asyncio.get_running_loop().time() + seconds
+    clock = asyncio.get_running_loop().time
+    began = clock()
     while True:
         seen = await look()
         if predicate(seen):
             return seen
-        if asyncio.get_running_loop().time() > deadline:
+        waited = clock() - began
+        if waited > seconds:
             raise AssertionError(f"waited {seconds:g} s for {what}; last seen:\n{pprint.pformat(seen, width=120)}")
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(min(max(POLL_SECONDS, waited * POLL_SHARE), LONGEST_POLL_SECONDS))
 
 
 def _path_of(body: Object, subresource: str | None = None, *, named: bool = True) -> str:
