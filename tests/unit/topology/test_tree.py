@@ -76,3 +76,21 @@ def test_the_members_of_a_domain_are_consecutive(nodes):
         met = [tree.domain(node, depth) for node in tree.paths]
         runs = [domain for n, domain in enumerate(met) if n == 0 or met[n - 1] != domain]
         assert len(runs) == len(set(runs))
+
+
+@given(clusters())
+def test_the_index_is_the_tree_by_number(nodes):
+    tree = a_tree(nodes)
+    index = tree.index
+    assert index.names == tuple(tree.paths)
+    for depth, numbers in enumerate(index.at_depth):
+        found = {index.domains[n].path: index.names[index.domains[n].first : index.domains[n].end] for n in numbers}
+        wanted: dict[object, list[str]] = {}
+        for name in tree.paths:
+            wanted.setdefault(tree.domain(name, depth), []).append(name)
+        assert found == {path: tuple(members) for path, members in wanted.items()}
+    for number, domain in enumerate(index.domains):
+        assert all(index.domains[child].parent == number for child in domain.children)
+    for position, name in enumerate(index.names):
+        around = [index.domains[n].path for n in index.around(position)]
+        assert around == [tree.domain(name, depth) for depth in range(len(tree.levels), -1, -1)]

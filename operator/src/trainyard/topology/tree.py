@@ -8,9 +8,9 @@ thrown together, such nodes would look like neighbours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Final, Protocol
 
 Path = tuple[str, ...]
@@ -41,6 +41,44 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
+class Domain:
+    """A domain by number. The members of it are the nodes at positions first to end - 1; those one level down are `children`.
+
+    parent: number of the domain around it; -1 for the whole cluster.
+    """
+
+    path: Path
+    depth: int
+    parent: int
+    first: int
+    end: int
+    children: range
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A tree by number: what a search over thousands of nodes counts with, where names would cost a look-up each.
+
+    names: the nodes by position, in the order of the tree; position: the reverse. domains: by number; 0 is the whole cluster,
+    the numbers grow with the depth, and at one depth in natural order. at_depth: by depth, the numbers of its domains.
+    innermost: by position, the number of the narrowest domain around the node.
+    """
+
+    names: tuple[str, ...]
+    position: Mapping[str, int]
+    domains: tuple[Domain, ...]
+    at_depth: tuple[range, ...]
+    innermost: tuple[int, ...]
+
+    def around(self, position: int) -> Iterator[int]:
+        """The numbers of the domains around a node, the narrowest first, the whole cluster last."""
+        at = self.innermost[position]
+        while at >= 0:
+            yield at
+            at = self.domains[at].parent
+
+
+@dataclass(frozen=True)
 class Tree:
     """The nodes of a cluster by place in its network.
 
@@ -50,6 +88,11 @@ class Tree:
 
     levels: tuple[Level, ...] = ()
     paths: Mapping[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def index(self) -> Index:
+        """The same tree by number."""
+        return _indexed(self)
 
     def depth(self, level: str) -> int | None:
         """How many names a domain of this level has; None where the tree has no such level."""
@@ -90,3 +133,32 @@ def natural(text: str) -> tuple[tuple[str | int, ...], str]:
 
 def _path(node: Labelled, levels: Sequence[Level]) -> Path:
     return tuple(node.labels.get(level.label) or f"{_UNKNOWN}{node.name}" for level in levels)
+
+
+def _indexed(tree: Tree) -> Index:
+    names, paths = tuple(tree.paths), tuple(tree.paths.values())
+    domains = [Domain((), 0, -1, 0, len(names), range(0))]
+    at_depth = [range(0, 1)]
+    innermost = [0] * len(names)
+    for depth in range(1, len(tree.levels) + 1):
+        begin = len(domains)
+        for parent in at_depth[-1]:
+            around = domains[parent]
+            children = len(domains)
+            first = around.first
+            for position in range(around.first, around.end):
+                if position + 1 == around.end or paths[position + 1][depth - 1] != paths[position][depth - 1]:
+                    domains.append(Domain(paths[position][:depth], depth, parent, first, position + 1, range(0)))
+                    first = position + 1
+            domains[parent] = replace(around, children=range(children, len(domains)))
+        at_depth.append(range(begin, len(domains)))
+    for number in at_depth[-1]:
+        for position in range(domains[number].first, domains[number].end):
+            innermost[position] = number
+    return Index(
+        names=names,
+        position={name: position for position, name in enumerate(names)},
+        domains=tuple(domains),
+        at_depth=tuple(at_depth),
+        innermost=tuple(innermost),
+    )
