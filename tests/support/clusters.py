@@ -6,11 +6,18 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from hypothesis import strategies as st
+from trainyard.api import fabric
 from trainyard.topology.tree import Level, Tree, build
-from trainyard.world.records import Membership, Node, Pod, Taint
+from trainyard.world.inventory import Inventory
+from trainyard.world.records import Fabric, Membership, Node, Pod, Taint, World
+from trainyard.world.room import Room
 
 GPU = "nvidia.com/gpu"
 LEVELS = (Level("spine", "net/spine"), Level("leaf", "net/leaf"))
+FABRIC = Fabric(
+    "net",
+    fabric.FabricSpec(levels=tuple(fabric.Level(name=level.name, node_label=level.label) for level in LEVELS)),
+)
 MEMBER: Mapping[str, int] = {GPU: 8}
 """What a member asks for: a whole node."""
 EMPTY: Mapping[str, int] = {GPU: 8}
@@ -55,6 +62,23 @@ def a_cluster(spines: str = "ab", leaves: int = 2, nodes_per_leaf: int = 2) -> d
 def a_tree(nodes: Mapping[str, Node]) -> Tree:
     """Their tree over spine and leaf."""
     return build(nodes.values(), LEVELS)
+
+
+def a_room(nodes: Mapping[str, Node], free: Mapping[str, Mapping[str, int]]) -> Room:
+    """What is left of a cluster when on every node so much is free; nothing on nodes that are not named."""
+    pods = [
+        a_pod(
+            f"on-{node.name}",
+            node=node.name,
+            requests={
+                name: amount - free.get(node.name, {}).get(name, amount if node.name in free else 0)
+                for name, amount in node.allocatable.items()
+            },
+        )
+        for node in nodes.values()
+    ]
+    world = World(nodes=nodes, pods={pod.uid: pod for pod in pods}, fabrics={FABRIC.name: FABRIC})
+    return Room(Inventory.of(world))
 
 
 def free_but(nodes: Mapping[str, Node], *taken: str) -> dict[str, Mapping[str, int]]:

@@ -10,7 +10,8 @@ from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.errors import FieldError
 from trainyard.cycle import actions as act
-from trainyard.planner.survey import Survey, survey
+from trainyard.planner.place import place
+from trainyard.planner.preempt import preempt
 from trainyard.world.records import Trial, Verdict
 
 ONE_SPINE = {"within": {"level": "spine", "required": True}}
@@ -129,10 +130,13 @@ def test_a_running_job_keeps_its_rank_when_its_class_is_deleted(cluster: Pretend
 def test_jobs_that_wait_for_the_same_cost_one_look_at_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
-    def counted(*arguments: Any) -> Survey:
-        nonlocal looks
-        looks += 1
-        return survey(*arguments)
+    def counted(ask: Any) -> Any:
+        def look(*arguments: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return ask(*arguments)
+
+        return look
 
     cluster = Pretend().with_nodes().with_class("low", 10).with_class("high", 100)
     for node in cluster.nodes:
@@ -143,8 +147,8 @@ def test_jobs_that_wait_for_the_same_cost_one_look_at_the_nodes(monkeypatch: pyt
         pod = {"spec": {"containers": [container]}}
         cluster.submit(f"job{n}", 4, priorityClassName="high" if n % 2 else "low", template=pod, checkpoint={})
     cluster.operate(2)
-    monkeypatch.setattr("trainyard.planner.place.survey", counted)
-    monkeypatch.setattr("trainyard.planner.preempt.survey", counted)
+    monkeypatch.setattr("trainyard.cycle.queue.place", counted(place))
+    monkeypatch.setattr("trainyard.cycle.queue.preempt", counted(preempt))
     cluster.operate(1)
     assert {job.status.pending.reason for job in cluster.jobs.values() if job.status.pending} == {"InsufficientNodes"}
     assert looks <= 6

@@ -10,6 +10,7 @@ from support.clusters import (
     MEMBER,
     a_cluster,
     a_node,
+    a_room,
     a_tree,
     clusters,
     free_but,
@@ -17,7 +18,8 @@ from support.clusters import (
     some_of,
 )
 from trainyard.api.training_job import TrainingJobSpec
-from trainyard.planner.place import Placement, Shortfall, place
+from trainyard.planner.place import Placement, Shortfall
+from trainyard.planner.place import place as place_on
 from trainyard.planner.request import Request, request
 from trainyard.world.records import Taint
 
@@ -26,14 +28,18 @@ def gang(nodes: int, **also) -> Request:
     return Request("default/train", nodes, MEMBER, **also)
 
 
+def place(cluster, free, wanted) -> Placement | Shortfall:
+    return place_on(a_room(cluster, free).supply(wanted.demand), wanted)
+
+
 def placed(cluster, free, wanted) -> Placement:
-    found = place(a_tree(cluster), cluster, free, wanted)
+    found = place(cluster, free, wanted)
     assert isinstance(found, Placement), found
     return found
 
 
 def refused(cluster, free, wanted) -> Shortfall:
-    found = place(a_tree(cluster), cluster, free, wanted)
+    found = place(cluster, free, wanted)
     assert isinstance(found, Shortfall), found
     return found
 
@@ -247,7 +253,7 @@ def test_all_nodes_or_none_and_none_only_if_no_choice_would_do(situation):
     tree = a_tree(cluster)
     floor = tree.depth(wanted.level) if wanted.required else 0
     possible = any(_depth_of(tree, some) >= floor for some in combinations(_open(cluster, free), wanted.nodes))
-    found = place(tree, cluster, free, wanted)
+    found = place(cluster, free, wanted)
     assert isinstance(found, Placement) == possible
     if isinstance(found, Placement):
         assert len(found.nodes) == len(set(found.nodes)) == wanted.nodes
@@ -259,7 +265,7 @@ def test_all_nodes_or_none_and_none_only_if_no_choice_would_do(situation):
 def test_no_choice_lies_in_a_narrower_domain(situation):
     cluster, free, wanted = situation
     tree = a_tree(cluster)
-    found = place(tree, cluster, free, wanted)
+    found = place(cluster, free, wanted)
     if isinstance(found, Placement):
         narrowest = max(_depth_of(tree, some) for some in combinations(_open(cluster, free), wanted.nodes))
         wished = tree.depth(wanted.level) if wanted.level and not wanted.required else 0
@@ -270,7 +276,7 @@ def test_no_choice_lies_in_a_narrower_domain(situation):
 def test_a_wished_level_is_never_spread_over_more_domains_than_needed(situation):
     cluster, free, wanted = situation
     tree = a_tree(cluster)
-    found = place(tree, cluster, free, wanted)
+    found = place(cluster, free, wanted)
     if isinstance(found, Placement) and wanted.level is not None and not wanted.required:
         depth = tree.depth(wanted.level)
         every = combinations(_open(cluster, free), wanted.nodes)
@@ -281,7 +287,7 @@ def test_a_wished_level_is_never_spread_over_more_domains_than_needed(situation)
 def test_the_domain_that_is_split_is_split_over_the_fewest_parts(situation):
     cluster, free, wanted = situation
     tree = a_tree(cluster)
-    found = place(tree, cluster, free, wanted)
+    found = place(cluster, free, wanted)
     if isinstance(found, Placement) and (wanted.level is None or wanted.required):
         depth = _depth_of(tree, found.nodes)
         if depth < len(tree.levels):
@@ -293,11 +299,11 @@ def test_the_domain_that_is_split_is_split_over_the_fewest_parts(situation):
 @given(situations())
 def test_the_numbers_of_a_refusal_add_up(situation):
     cluster, free, wanted = situation
-    found = place(a_tree(cluster), cluster, free, wanted)
+    found = place(cluster, free, wanted)
     if isinstance(found, Shortfall):
         assert found.best_free <= found.best_total <= found.eligible == len(cluster)
         assert found.best_free <= found.free == len(_open(cluster, free))
-        assert found.could_ever_fit == isinstance(place(a_tree(cluster), cluster, free_but(cluster), wanted), Placement)
+        assert found.could_ever_fit == isinstance(place(cluster, free_but(cluster), wanted), Placement)
         assert set(found.holds) <= set(_open(cluster, free))
         assert len(found.holds) == (found.best_free if found.could_ever_fit else 0)
         assert found.message
@@ -313,16 +319,17 @@ def test_the_same_world_gives_the_same_answer_whatever_the_order_of_events(situa
     mixed = {name: cluster[name] for name in names}
     shuffle.shuffle(names)
     mixed_free = {name: free[name] for name in names}
-    assert place(a_tree(mixed), mixed, mixed_free, wanted) == place(a_tree(cluster), cluster, free, wanted)
+    assert place(mixed, mixed_free, wanted) == place(cluster, free, wanted)
 
 
 def test_a_thousand_of_five_thousand_nodes_take_no_time_to_speak_of():
     cluster = {
         n: a_node(n, spine=f"s{i // 250}", leaf=str(i // 16)) for i, n in enumerate(f"n{i}" for i in range(5000))
     }
-    tree, free = a_tree(cluster), free_but(cluster, *list(cluster)[::2])
+    wanted = gang(1000)
+    supply = a_room(cluster, free_but(cluster, *list(cluster)[::2])).supply(wanted.demand)
     before = time.process_time()
-    found = place(tree, cluster, free, gang(1000))
+    found = place_on(supply, wanted)
     assert time.process_time() - before < 1.0  # about 0.03 s
     assert isinstance(found, Placement)
     assert found.spans["spine"] == 8

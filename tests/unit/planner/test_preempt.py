@@ -6,11 +6,21 @@ from itertools import chain, combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.clusters import GPU, MEMBER, a_cluster, a_node, a_tree, clusters, only_free
+from support.clusters import GPU, MEMBER, a_cluster, a_node, a_room, clusters, only_free
 from trainyard.planner import preempt as module
-from trainyard.planner.place import Placement, place
-from trainyard.planner.preempt import Candidate, preempt
+from trainyard.planner.place import Placement
+from trainyard.planner.place import place as place_on
+from trainyard.planner.preempt import Candidate, Preemption
+from trainyard.planner.preempt import preempt as preempt_on
 from trainyard.planner.request import Request
+
+
+def place(cluster, free, wanted):
+    return place_on(a_room(cluster, free).supply(wanted.demand), wanted)
+
+
+def preempt(cluster, free, wanted, priority, candidates) -> Preemption | None:
+    return preempt_on(a_room(cluster, free), wanted, priority, candidates)
 
 
 def gang(nodes, **also):
@@ -22,7 +32,7 @@ def holder(name, *nodes, priority=0, started=0.0, gpus=8):
 
 
 def victims(cluster, free, wanted, *candidates, priority=10):
-    found = preempt(a_tree(cluster), cluster, free, wanted, priority, candidates)
+    found = preempt(cluster, free, wanted, priority, candidates)
     return None if found is None else {uid.removeprefix("uid-") for uid in found.victims}
 
 
@@ -32,7 +42,7 @@ SPINE_B = ("b1-0", "b1-1", "b2-0", "b2-1")
 
 def test_the_whole_room_of_the_victim_counts_and_the_placement_uses_it():
     cluster = a_cluster()
-    found = preempt(a_tree(cluster), cluster, only_free(cluster), gang(2), 10, [holder("v", *SPINE_A)])
+    found = preempt(cluster, only_free(cluster), gang(2), 10, [holder("v", *SPINE_A)])
     assert found is not None
     assert found.placement.nodes == ("a1-0", "a1-1")
 
@@ -146,15 +156,14 @@ def helping(situation):
     return [
         (max(c.priority for c in some), len(some))
         for some in sets
-        if isinstance(place(a_tree(cluster), cluster, after(free, some), wanted), Placement)
+        if isinstance(place(cluster, after(free, some), wanted), Placement)
     ]
 
 
 def check(situation):
     cluster, free, wanted, priority, candidates = situation
-    tree = a_tree(cluster)
-    found = preempt(tree, cluster, free, wanted, priority, candidates)
-    if isinstance(place(tree, cluster, free, wanted), Placement):
+    found = preempt(cluster, free, wanted, priority, candidates)
+    if isinstance(place(cluster, free, wanted), Placement):
         assert found is None
         return None
     possible = helping(situation)
@@ -165,10 +174,10 @@ def check(situation):
     assert len(chosen) == len(found.victims)
     assert all(c.priority < priority for c in chosen)
     assert max(c.priority for c in chosen) == min(possible)[0]
-    assert place(tree, cluster, after(free, chosen), wanted) == found.placement
+    assert place(cluster, after(free, chosen), wanted) == found.placement
     for spared in chosen:
         others = [c for c in chosen if c is not spared]
-        assert not isinstance(place(tree, cluster, after(free, others), wanted), Placement)
+        assert not isinstance(place(cluster, after(free, others), wanted), Placement)
     return len(chosen) == min(possible)[1]
 
 
@@ -191,10 +200,7 @@ def test_the_choice_does_not_depend_on_the_order_of_events(situation, shuffle):
     cluster, free, wanted, priority, candidates = situation
     mixed = list(candidates)
     shuffle.shuffle(mixed)
-    tree = a_tree(cluster)
-    assert preempt(tree, cluster, free, wanted, priority, mixed) == preempt(
-        tree, cluster, free, wanted, priority, candidates
-    )
+    assert preempt(cluster, free, wanted, priority, mixed) == preempt(cluster, free, wanted, priority, candidates)
 
 
 def test_hundreds_of_jobs_are_searched_at_the_price_of_a_glance():
@@ -209,7 +215,7 @@ def test_hundreds_of_jobs_are_searched_at_the_price_of_a_glance():
         at += size
     wanted = gang(40, level="spine", required=True)
     before = time.process_time()
-    found = preempt(a_tree(cluster), cluster, only_free(cluster), wanted, 10, candidates)
+    found = preempt(cluster, only_free(cluster), wanted, 10, candidates)
     assert time.process_time() - before < 2.0  # about 0.1 s
     assert found is not None
     assert len(found.victims) <= 10

@@ -12,6 +12,7 @@ import gc
 import logging
 import os
 import signal
+from functools import partial
 from typing import Final
 
 import kopf
@@ -30,6 +31,7 @@ from trainyard.kube.mirror import Mirror
 from trainyard.kube.writer import Writer
 from trainyard.telemetry.health import Health, application
 from trainyard.telemetry.metrics import Metrics
+from trainyard.world.inventory import Inventory
 
 EXIT_STOPPED: Final = 0
 EXIT_FAILED: Final = 1
@@ -93,7 +95,7 @@ async def _lead(
         metrics.leader.set(1)
         recorder = Recorder(client, settings.identity)
         writer = Writer(client, mirror, launchers, recorder, leading=lambda: election.leading)
-        loop = Loop(mirror, cycle, writer.perform, metrics)
+        loop = Loop(mirror, partial(cycle, inventory=Inventory()), writer.perform, metrics)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_leave_when_lost(election), name="lost")
             tasks.create_task(recorder.run(), name="events")

@@ -15,19 +15,21 @@ from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members
 from trainyard.cycle.queue import Waiting, serve
-from trainyard.cycle.room import survey
+from trainyard.cycle.room import rooms
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle import needs as life
 from trainyard.lifecycle.decide import decide, left_alone
 from trainyard.lifecycle.gang import Gang, abandoned, muster
 from trainyard.lifecycle.needs import Decision, Surroundings
-from trainyard.topology.dialects import detect
-from trainyard.topology.tree import Tree, build
+from trainyard.topology.tree import Tree
+from trainyard.world.inventory import Inventory
 from trainyard.world.records import Job, Pod, Verdict, World
 
 
-def cycle(world: World, now: float) -> act.Outcome:
+def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.Outcome:
     """Everything that has to be done at this instant, job by job; the same for the same world and time.
+
+    inventory: one that followed earlier worlds saves counting this one anew; it is refreshed, and changes no decision.
 
     A job whose judgement raises is named in the outcome and left as it is: at three in the morning one job that trips a bug
     must not leave all the others alone.
@@ -47,9 +49,11 @@ def cycle(world: World, now: float) -> act.Outcome:
         except Exception as error:
             broken[job.uid] = act.Broken(job.uid, job.key, error)
             decisions[job.uid] = Decision(job.status)
-    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()))
+    inventory = Inventory() if inventory is None else inventory
+    inventory.refresh(world)
+    tree = inventory.tree
     judged = [job for job in jobs if job.uid not in broken and not left_alone(job)]
-    served = _queue(world, judged, gangs, decisions, tree, now)
+    served = _queue(world, judged, gangs, decisions, inventory, now)
     turns = []
     wakes: list[float] = []
     for job in jobs:
@@ -125,7 +129,7 @@ def _queue(
     jobs: Iterable[Job],
     gangs: Mapping[str, Gang],
     decisions: Mapping[str, Decision],
-    tree: Tree,
+    inventory: Inventory,
     now: float,
 ) -> dict[str, Waiting | Exception]:
     """jobs: those that could be judged; the pods of the others stay where they are."""
@@ -137,8 +141,8 @@ def _queue(
         if job.deleted is not None or closed or status.stop is not None or status.ending is not None:
             leaving.update(pod.uid for pod in gangs[job.uid].pods)
         leaving.update(pod.uid for pod in gangs[job.uid].others if not abandoned(pod, now))
-    room = survey(world, leaving)
-    return serve(world, jobs, gangs, decisions, room, tree, now)
+    room = rooms(inventory, world, leaving)
+    return serve(world, jobs, gangs, decisions, room, inventory.tree, now)
 
 
 def _write(job: Job, status: TrainingJobStatus) -> list[act.Action]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from trainyard.planner.request import Request
-from trainyard.world.selection import selection
 
 T = TypeVar("T")
 
@@ -29,8 +28,8 @@ class Memory:
             request.nodes,
             request.level,
             request.required,
-            request.requests,
-            selection(request.pod_spec, request.avoid),
+            request.demand,
+            request.avoid,
         )
         if wish not in self._wishes:
             self._wishes.append(wish)

@@ -29,7 +29,7 @@ from trainyard.planner.preempt import Candidate, preempt
 from trainyard.planner.request import Request, request
 from trainyard.topology.tree import Tree
 from trainyard.world.capacity import place_of
-from trainyard.world.records import Job, Node, Pod, Resources, Trial, Verdict, World
+from trainyard.world.records import Job, Pod, Resources, Trial, Verdict, World
 from trainyard.world.resources import pod_requests
 from trainyard.world.selection import selection
 
@@ -226,34 +226,34 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
     seeker = _seeker(world, job, room)
     standing = _standing(world, seeker, room, now)
     if standing is not None:
-        ready = room.holds(standing.nodes, seeker.request.requests)
+        ready = room.holds(standing.nodes, seeker.request.demand)
         room.take(standing.nodes, seeker.request.requests)
         return _start(world, tree, job, standing.nodes, now) if ready else _await_victims(job, standing, parties, now)
     kept = frozenset(seeker.kept)
-    found = _place(world, tree, seeker, kept, parties, room)
+    found = _place(seeker, kept, parties, room)
     if isinstance(found, Placement):
         room.take(found.nodes, seeker.request.requests)
         return _start(world, tree, job, found.nodes, now)
-    later = _place(world, tree, seeker, kept, parties, room, soon=True)
+    later = _place(seeker, kept, parties, room, soon=True)
     if isinstance(later, Placement):
         room.take(later.nodes, seeker.request.requests)
         return _reserve(job, later.nodes, _leaving(later.nodes, parties), parties, now)
-    taken = _take(world, tree, seeker, kept, parties, room, now) if seeker.preempts else None
-    return taken if taken is not None else _stay(world, tree, seeker, found, parties, room, now)
+    taken = _take(seeker, kept, parties, room, now) if seeker.preempts else None
+    return taken if taken is not None else _stay(seeker, found, parties, room, now)
 
 
 def _place(
-    world: World, tree: Tree, seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, soon: bool = False
+    seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, soon: bool = False
 ) -> Placement | Shortfall:
     """Ask the planner, unless an equal was told the same. kept: nodes that the seeker may not have."""
     view = room.soon if soon else room.now
-    nodes = world.nodes
     question = ("soon" if soon else "now", room.version, parties.memory.wish(seeker.request), kept)
-    return parties.memory.recall(question, lambda: place(tree, _without(nodes, kept), view, seeker.request))
 
+    def ask() -> Placement | Shortfall:
+        supply = view.supply(seeker.request.demand)
+        return place(supply.without(kept, "kept for others") if kept else supply, seeker.request)
 
-def _without(nodes: Mapping[str, Node], kept: Collection[str]) -> Mapping[str, Node]:
-    return {name: node for name, node in nodes.items() if name not in kept} if kept else nodes
+    return parties.memory.recall(question, ask)
 
 
 def _seeker(world: World, job: Job, room: Room) -> Seeker:
@@ -285,7 +285,7 @@ def _standing(world: World, seeker: Seeker, room: Room, now: float) -> Reservati
     demands = selection(seeker.request.pod_spec, seeker.request.avoid)
     mine = [world.nodes.get(name) if name not in seeker.kept else None for name in reservation.nodes]
     good = all(node is not None and demands.admits(node) for node in mine)
-    return reservation if good and room.holds(reservation.nodes, seeker.request.requests, soon=True) else None
+    return reservation if good and room.holds(reservation.nodes, seeker.request.demand, soon=True) else None
 
 
 def _keep_reserved(world: World, job: Job, room: Room, now: float) -> None:
@@ -312,15 +312,13 @@ def _leaving(nodes: Collection[str], parties: Parties) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _take(
-    world: World, tree: Tree, seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, now: float
-) -> Waiting | None:
+def _take(seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, now: float) -> Waiting | None:
     """Take the nodes of jobs of lower priority, if that helps."""
     candidates = [candidate for candidate in parties.candidates if candidate.uid not in parties.claimed]
-    wish, nodes = parties.memory.wish(seeker.request), world.nodes
+    wish = parties.memory.wish(seeker.request)
     found = parties.memory.recall(
         ("preempt", room.version, wish, kept, seeker.priority),
-        lambda: preempt(tree, _without(nodes, kept), room.soon, seeker.request, seeker.priority, candidates),
+        lambda: preempt(room.soon, seeker.request, seeker.priority, candidates, kept),
     )
     if found is None:
         return None
@@ -402,12 +400,10 @@ def _short(nodes: tuple[str, ...]) -> str:
 # Waiting ------------------------------------------------------------------------------------------------------------------
 
 
-def _stay(
-    world: World, tree: Tree, seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float
-) -> Waiting:
+def _stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> Waiting:
     job = seeker.job
     without = job.with_status(job.status.but(reservation=None))
-    if seeker.kept and isinstance(_place(world, tree, seeker, frozenset(), parties, room), Placement):
+    if seeker.kept and isinstance(_place(seeker, frozenset(), parties, room), Placement):
         older = ", ".join(sorted(set(seeker.kept.values())))
         message = f"{short.message}; {len(seeker.kept)} more are kept for {older}, which came first"
         return _wait(without, Reason.BEHIND_OTHERS, message, (f"{older} starts or is deleted",), now)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trainyard.world.capacity import free
+from trainyard.world.capacity import place_of
+from trainyard.world.demand import Demand
+from trainyard.world.inventory import Inventory
 from trainyard.world.records import Resources, World
-from trainyard.world.resources import fits
+from trainyard.world.room import Room as View
 
 
 @dataclass(slots=True)
@@ -15,39 +17,32 @@ class Room:
     """Two views of the same nodes. now: what is free this instant. soon: what will be, when all that is leaving has left.
 
     kept: nodes that an earlier job of the queue is gathering; (its priority, whether it may preempt, the nodes, its key).
-    version: another one whenever either view is.
     """
 
-    now: dict[str, dict[str, int]]
-    soon: dict[str, dict[str, int]]
+    now: View
+    soon: View
     kept: list[tuple[int, bool, frozenset[str], str]] = field(default_factory=list)
-    version: int = 0
 
-    def take(self, nodes: Iterable[str], requests: Resources) -> None:
-        """Promise one member's room on each node."""
-        self.version += 1
-        for node in nodes:
-            soon, present = self.soon.get(node), self.now.get(node)
-            if soon is None or present is None:
-                continue
-            for name, amount in requests.items():
-                soon[name] = max(0, soon.get(name, 0) - amount)
-                present[name] = min(present.get(name, 0), soon[name])
+    @property
+    def version(self) -> int:
+        """Another one whenever either view is."""
+        return self.now.version + self.soon.version
+
+    def take(self, nodes: Collection[str], requests: Resources) -> None:
+        """Promise one member's room on each node.
+
+        It is taken from both views: what waits for somebody to leave may not use up what is free meanwhile either.
+        """
+        self.now.take(nodes, requests)
+        self.soon.take(nodes, requests)
 
     def give(self, usage: Mapping[str, Resources]) -> None:
         """Count on what a victim of this cycle will leave behind."""
-        self.version += 1
-        for node, amounts in usage.items():
-            soon = self.soon.get(node)
-            if soon is None:
-                continue
-            for name, amount in amounts.items():
-                soon[name] = soon.get(name, 0) + amount
+        self.soon.give(usage)
 
-    def holds(self, nodes: Iterable[str], requests: Resources, soon: bool = False) -> bool:
+    def holds(self, nodes: Collection[str], demand: Demand, soon: bool = False) -> bool:
         """Whether each of the nodes has room for a member."""
-        view = self.soon if soon else self.now
-        return all(node in view and fits(requests, view[node]) for node in nodes)
+        return (self.soon if soon else self.now).holds(nodes, demand)
 
     def keep(self, priority: int, preempts: bool, nodes: Collection[str], key: str) -> None:
         """Keep free nodes for a job that waits for more of them: from its equals, and from all below if it cannot preempt."""
@@ -63,6 +58,11 @@ class Room:
         }
 
 
-def survey(world: World, leaving: Collection[str]) -> Room:
+def rooms(inventory: Inventory, world: World, leaving: Iterable[str]) -> Room:
     """The room of a world. leaving: uids of the pods whose end is decided."""
-    return Room(now=free(world), soon=free(world, without=leaving))
+    room = Room(now=View(inventory), soon=View(inventory))
+    for uid in leaving:
+        pod = world.pods.get(uid)
+        if pod is not None and pod.live:
+            room.soon.give({place_of(pod): pod.requests})
+    return room

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from trainyard.api.prose import count
 from trainyard.planner import rank
 from trainyard.planner.request import Request
-from trainyard.planner.survey import Survey, by_domain, survey
-from trainyard.topology.tree import Path, Tree
-from trainyard.world.records import Node, Resources
+from trainyard.topology.tree import Domain, Tree
+from trainyard.world.supply import Supply
+
+AVOIDED: Final = "in placement.avoidNodes"
+"""Why a node that the job never gets is not eligible."""
 
 CLUSTER = "cluster"
 """What messages and summaries call the domain that holds everything."""
@@ -62,22 +65,19 @@ class Shortfall:
     unblock: tuple[str, ...]
 
 
-def place(
-    tree: Tree, nodes: Mapping[str, Node], free: Mapping[str, Resources], request: Request
-) -> Placement | Shortfall:
+def place(supply: Supply, request: Request) -> Placement | Shortfall:
     """The nodes of a gang in rank order, or why there are none.
 
-    A level that is required is never left; one that is only wished for is tried, and where no domain of it has room the gang
-    is spread over the fewest that do. free: room by node, as `world.capacity.free` counts it. Nodes of the tree that are not
-    in `nodes` do not exist.
+    supply: of the request's demand. A level that is required is never left; one that is only wished for is tried, and where no
+    domain of it has room the gang is spread over the fewest that do.
     """
-    seen = survey(tree, nodes, free, request)
-    floor = required_depth(tree, request)
+    supply = supply.without(request.avoid, AVOIDED) if request.avoid else supply
+    floor = required_depth(supply.tree, request)
     if floor is not None:
-        chosen = _choose(tree, seen.free, request, floor)
+        chosen = _choose(supply, request, floor)
         if chosen is not None:
-            return _placement(tree, chosen)
-    return _shortfall(tree, seen, request, floor)
+            return _placement(supply.tree, chosen)
+    return _shortfall(supply, request, floor)
 
 
 def required_depth(tree: Tree, request: Request) -> int | None:
@@ -88,80 +88,103 @@ def required_depth(tree: Tree, request: Request) -> int | None:
     return tree.depth(request.level)
 
 
-def _placement(tree: Tree, chosen: Sequence[str]) -> Placement:
-    ranked = rank.order(tree, chosen)
+def _placement(tree: Tree, positions: Sequence[int]) -> Placement:
+    ranked = rank.order(tree, [tree.index.names[position] for position in positions])
     return Placement(ranked, rank.spans(tree, ranked), rank.crossings(tree, ranked))
 
 
-def _choose(tree: Tree, free: Sequence[str], request: Request, floor: int) -> list[str] | None:
-    if len(free) < request.nodes:
+def _choose(supply: Supply, request: Request, floor: int) -> list[int] | None:
+    if supply.free_in[0] < request.nodes:
         return None
+    tree, free = supply.tree, supply.free_in
     wished = tree.depth(request.level) if request.level is not None and not request.required else None
     for depth in range(len(tree.levels), floor - 1, -1):
-        roomy = [found for found in by_domain(tree, free, depth).values() if len(found) >= request.nodes]
+        roomy = [number for number in tree.index.at_depth[depth] if free[number] >= request.nodes]
         if roomy:
             if wished is not None and depth < wished:
-                return _over_fewest(tree, free, request.nodes, wished)
-            return _fill(tree, min(roomy, key=len), request.nodes, range(depth + 1, len(tree.levels) + 1))
+                return _over_fewest(supply, request.nodes, wished)
+            return _fill(supply, min(roomy, key=lambda number: free[number]), request.nodes)
     return None
 
 
-def _over_fewest(tree: Tree, free: Sequence[str], count: int, wished: int) -> list[str]:
+def _over_fewest(supply: Supply, count: int, wished: int) -> list[int]:
     """Over the fewest domains of the wished level in the whole cluster, and among the ways to do that within the narrowest
     domain, the one with least room."""
-    fewest = _parts_needed(tree, free, count, wished)
-    inner = range(wished, len(tree.levels) + 1)
+    fewest = _parts_needed(supply, 0, count, wished)
     for depth in range(wished - 1, -1, -1):
-        roomy = [found for found in by_domain(tree, free, depth).values() if len(found) >= count]
-        as_few = [found for found in roomy if _parts_needed(tree, found, count, wished) == fewest]
+        as_few = [
+            number
+            for number in supply.index.at_depth[depth]
+            if supply.free_in[number] >= count and _parts_needed(supply, number, count, wished) == fewest
+        ]
         if as_few:
-            return _fill(tree, min(as_few, key=len), count, inner)
+            best = min(as_few, key=lambda number: supply.free_in[number])
+            return _split(supply, _within(supply, best, wished), count)
     raise AssertionError("the whole cluster needs as few as the whole cluster")
 
 
-def _parts_needed(tree: Tree, nodes: Sequence[str], count: int, depth: int) -> int:
-    """The fewest domains of a depth that hold so many of the nodes together: the largest first."""
+def _within(supply: Supply, domain: int, depth: int) -> list[int]:
+    """The domains of a depth inside a domain."""
+    found = [domain]
+    for _ in range(supply.index.domains[domain].depth, depth):
+        found = [child for number in found for child in supply.index.domains[number].children]
+    return found
+
+
+def _parts_needed(supply: Supply, domain: int, count: int, depth: int) -> int:
+    """The fewest domains of a depth inside a domain that have so much room together: the largest first."""
     parts = 0
-    for size in sorted(map(len, by_domain(tree, nodes, depth).values()), reverse=True):
+    for size in sorted((supply.free_in[number] for number in _within(supply, domain, depth)), reverse=True):
         if count <= 0:
             break
         parts, count = parts + 1, count - size
     return parts
 
 
-def _fill(tree: Tree, nodes: Sequence[str], count: int, depths: range) -> list[str]:
-    """So many of these nodes, over the fewest domains of the first depth, and so on inward.
+def _fill(supply: Supply, domain: int, count: int) -> list[int]:
+    """So many nodes of a domain, over the fewest domains of the next level, and so on inward."""
+    around = supply.index.domains[domain]
+    if not around.children:
+        return _open(supply, around)[:count]
+    return _split(supply, around.children, count)
 
-    The fullest domain is taken whole as long as none holds what is left; the one with least room that does ends it.
+
+def _split(supply: Supply, domains: Sequence[int], count: int) -> list[int]:
+    """So many nodes over the fewest of these domains.
+
+    The fullest is taken whole as long as none holds what is left; the one with least room that does ends it.
     """
-    if not depths or count == len(nodes):
-        return list(nodes[:count])
-    parts = by_domain(tree, nodes, depths[0])
-    chosen: list[str] = []
+    parts = [number for number in domains if supply.free_in[number]]
+    chosen: list[int] = []
     while True:
-        roomy = [part for part in parts.values() if len(part) >= count - len(chosen)]
+        roomy = [number for number in parts if supply.free_in[number] >= count - len(chosen)]
         if roomy:
-            return chosen + _fill(tree, min(roomy, key=len), count - len(chosen), depths[1:])
-        fullest = max(parts, key=lambda domain: len(parts[domain]))
-        chosen += parts.pop(fullest)
+            return chosen + _fill(supply, min(roomy, key=lambda n: supply.free_in[n]), count - len(chosen))
+        fullest = max(parts, key=lambda number: supply.free_in[number])
+        parts.remove(fullest)
+        chosen += _open(supply, supply.index.domains[fullest])
 
 
-def _shortfall(tree: Tree, seen: Survey, request: Request, floor: int | None) -> Shortfall:
-    eligible = by_domain(tree, seen.eligible, floor or 0)
-    free = by_domain(tree, seen.free, floor or 0)
+def _open(supply: Supply, domain: Domain) -> list[int]:
+    """The nodes of a domain that have room."""
+    return [position for position in range(domain.first, domain.end) if supply.slots[position]]
 
-    def closeness(domain: Path) -> tuple[bool, int, int]:
-        total = len(eligible[domain])
-        return total >= request.nodes, len(free.get(domain, ())), total
 
-    best = max(eligible, key=closeness, default=())  # the first of equals, which is the first in natural order
-    best_total, holds = len(eligible.get(best, ())), tuple(free.get(best, ()))
+def _shortfall(supply: Supply, request: Request, floor: int | None) -> Shortfall:
+    domains, total, free = supply.index.domains, supply.whole_in, supply.free_in
+
+    def closeness(number: int) -> tuple[bool, int, int]:
+        return total[number] >= request.nodes, free[number], total[number]
+
+    some = [number for number in supply.index.at_depth[floor or 0] if total[number]]
+    best = max(some, key=closeness, default=0)  # the first of equals, which is the first in natural order
+    best_total, holds = total[best] if some else 0, tuple(supply.index.names[n] for n in _open(supply, domains[best]))
     could_ever_fit = floor is not None and best_total >= request.nodes
     shortfall = Shortfall(
         needed=request.nodes,
-        eligible=len(seen.eligible),
-        free=len(seen.free),
-        best_domain=_name(best),
+        eligible=total[0],
+        free=free[0],
+        best_domain=_name(domains[best] if some else domains[0]),
         best_free=len(holds),
         best_total=best_total,
         could_ever_fit=could_ever_fit,
@@ -169,16 +192,16 @@ def _shortfall(tree: Tree, seen: Survey, request: Request, floor: int | None) ->
         message="",
         unblock=(),
     )
-    return _explained(shortfall, tree, seen, request, floor)
+    return _explained(shortfall, supply, request, floor)
 
 
-def _explained(shortfall: Shortfall, tree: Tree, seen: Survey, request: Request, floor: int | None) -> Shortfall:
+def _explained(shortfall: Shortfall, supply: Supply, request: Request, floor: int | None) -> Shortfall:
     """The same with its message, and what would help."""
     needs = f"needs {count(request.nodes, 'node')}"
     counts = f"{shortfall.eligible} {_are(shortfall.eligible)} eligible, {shortfall.free} of them {_are(shortfall.free)} free"
-    excluded = "; ".join(f"{n} {_are(n)} out: {reason}" for reason, n in list(seen.excluded.items())[:3])
+    excluded = "; ".join(f"{n} {_are(n)} out: {reason}" for reason, n in list(supply.excluded().items())[:3])
     if floor is None:
-        known = ", ".join(level.name for level in tree.levels) or "none"
+        known = ", ".join(level.name for level in supply.tree.levels) or "none"
         return _with(
             shortfall,
             f"{needs} within one {request.level}, but no level is called so; the cluster's levels are: {known}",
@@ -200,7 +223,7 @@ def _explained(shortfall: Shortfall, tree: Tree, seen: Survey, request: Request,
     else:
         helps.append(f"no {request.level} has {request.nodes} eligible nodes: a broader spec.placement.within.level")
     if shortfall.free >= request.nodes:
-        parts = _parts_needed(tree, seen.free, request.nodes, floor)
+        parts = _parts_needed(supply, 0, request.nodes, floor)
         helps.append(
             f"without spec.placement.within.required it would start now, over {parts} domains of level {request.level}"
         )
@@ -211,8 +234,8 @@ def _with(shortfall: Shortfall, message: str, *unblock: str) -> Shortfall:
     return replace(shortfall, message=message, unblock=unblock)
 
 
-def _name(domain: Path) -> str:
-    return "/".join(domain) or CLUSTER
+def _name(domain: Domain) -> str:
+    return "/".join(domain.path) or CLUSTER
 
 
 def _are(n: int) -> str:

@@ -7,16 +7,15 @@ yields as a whole, so all of its room counts.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainyard.planner.place import Placement, place, required_depth
+from trainyard.planner.place import AVOIDED, Placement, place, required_depth
 from trainyard.planner.request import Request
-from trainyard.planner.survey import survey
-from trainyard.topology.tree import Path, Tree
-from trainyard.world.records import Node, Resources
-from trainyard.world.resources import fits
+from trainyard.topology.tree import Path
+from trainyard.world.demand import Demand
+from trainyard.world.records import Resources
+from trainyard.world.room import Room
 
 MAX_EXACT = 12
 """Up to how many victims the fewest are searched for; of more, a set from which none can be left out must do."""
@@ -54,7 +53,7 @@ class _Tally:
     """
 
     needed: int
-    requests: Resources
+    demand: Demand
     domains: Mapping[str, Path]
     room: dict[str, dict[str, int]]
     free: dict[Path, int]
@@ -87,29 +86,29 @@ class _Tally:
             if left is None:
                 continue
             self.work += 1
-            before = fits(self.requests, left)
+            before = self.demand.fit(left)
             for name, amount in amounts.items():
                 left[name] = left.get(name, 0) + sign * amount
             domain = self.domains[node]
-            self.free[domain] = self.free.get(domain, 0) + fits(self.requests, left) - before
+            self.free[domain] = self.free.get(domain, 0) + self.demand.fit(left) - before
 
 
 def preempt(
-    tree: Tree,
-    nodes: Mapping[str, Node],
-    free: Mapping[str, Resources],
+    room: Room,
     request: Request,
     priority: int,
     candidates: Sequence[Candidate],
+    without: Collection[str] = frozenset(),
 ) -> Preemption | None:
     """The jobs that must leave for a gang that has no place now; None where it has one, or no set of lower priority would help.
 
-    priority: of the gang. No victim can be left out: with any one of them staying, the gang would not fit.
+    priority: of the gang. without: nodes that it may not have. No victim can be left out: with any one of them staying, the
+    gang would not fit.
     """
-    depth = required_depth(tree, request)
+    depth = required_depth(room.inventory.tree, request)
     if depth is None:
         return None
-    tally = _tally(tree, nodes, free, request, depth)
+    tally = _tally(room, request, without, depth)
     if tally.suffices():
         return None
     lower = [c for c in candidates if c.priority < priority and tally.touched(c)]
@@ -122,22 +121,25 @@ def preempt(
     if not tally.suffices():
         return None
     victims = _fewest(tally, allowed)
-    placement = place(tree, nodes, _with_room(free, victims), request)
+    after = room.fork()
+    for victim in victims:
+        after.give(victim.usage)
+    placement = place(after.supply(request.demand).without(without), request)
     return Preemption(tuple(c.uid for c in victims), placement) if isinstance(placement, Placement) else None
 
 
-def _tally(
-    tree: Tree, nodes: Mapping[str, Node], free: Mapping[str, Resources], request: Request, depth: int
-) -> _Tally:
-    seen = survey(tree, nodes, free, request)
-    now = frozenset(seen.free)
-    full = [node for node in seen.eligible if node not in now]
+def _tally(room: Room, request: Request, without: Collection[str], depth: int) -> _Tally:
+    demand, tree = request.demand, room.inventory.tree
+    supply = room.supply(demand).without(request.avoid, AVOIDED).without(without, "kept for others")
+    full = [
+        name for position, name in enumerate(tree.index.names) if supply.whole[position] and not supply.slots[position]
+    ]
     return _Tally(
         needed=request.nodes,
-        requests=request.requests,
+        demand=demand,
         domains={node: tree.domain(node, depth) for node in full},
-        room={node: dict(free.get(node, {})) for node in full},
-        free=dict(Counter(tree.domain(node, depth) for node in seen.free)),
+        room={node: dict(room.free(node)) for node in full},
+        free={tree.index.domains[n].path: supply.free_in[n] for n in tree.index.at_depth[depth] if supply.free_in[n]},
     )
 
 
@@ -207,12 +209,3 @@ def _pruned(tally: _Tally, holders: Sequence[Candidate]) -> tuple[Candidate, ...
     for candidate in leaving:
         tally.remove(candidate)
     return tuple(leaving)
-
-
-def _with_room(free: Mapping[str, Resources], victims: Sequence[Candidate]) -> dict[str, Resources]:
-    after: dict[str, Resources] = dict(free)
-    for victim in victims:
-        for node, amounts in victim.usage.items():
-            at = after.get(node, {})
-            after[node] = {**at, **{name: at.get(name, 0) + amount for name, amount in amounts.items()}}
-    return after

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainyard.api.template import pod_spec
 from trainyard.api.training_job import TrainingJobSpec
+from trainyard.world.demand import Demand, demand
 from trainyard.world.records import Resources
 from trainyard.world.resources import pod_requests
 
@@ -27,6 +28,11 @@ class Request:
     avoid: frozenset[str] = frozenset()
     level: str | None = None
     required: bool = False
+
+    @property
+    def demand(self) -> Demand:
+        """What each member asks of its node."""
+        return demand(self.pod_spec, self.requests)
 
 
 def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = ()) -> Request:

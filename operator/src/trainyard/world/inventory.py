@@ -78,7 +78,7 @@ class Inventory:
             reasons.append(reason)
             whole.append(demand.fit(node.allocatable) if reason is None else 0)
             slots.append(demand.fit(self.free(name)) if reason is None else 0)
-        return supply(self.tree.index, slots, whole, reasons)
+        return supply(self.tree, slots, whole, reasons)
 
     def _count(self, counted: Supply, demand: Demand, position: int) -> None:
         node = self.nodes[self.tree.index.names[position]]

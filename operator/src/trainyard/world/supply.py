@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from trainyard.topology.tree import Index
+from trainyard.topology.tree import Index, Tree
 
 
 @dataclass(slots=True)
@@ -22,12 +22,17 @@ class Supply:
     domain.
     """
 
-    index: Index
+    tree: Tree
     slots: list[int]
     whole: list[int]
     reasons: list[str | None]
     free_in: list[int]
     whole_in: list[int]
+
+    @property
+    def index(self) -> Index:
+        """The tree by number."""
+        return self.tree.index
 
     def put(self, position: int, slots: int) -> None:
         """Set how many members fit on a node now."""
@@ -46,7 +51,7 @@ class Supply:
 
     def copy(self) -> Supply:
         """One to try something on."""
-        return Supply(self.index, self.slots[:], self.whole[:], self.reasons[:], self.free_in[:], self.whole_in[:])
+        return Supply(self.tree, self.slots[:], self.whole[:], self.reasons[:], self.free_in[:], self.whole_in[:])
 
     def without(self, nodes: Collection[str], reason: str | None = None) -> Supply:
         """The same without room on these nodes. reason: why they are not eligible either; without one they still are.
@@ -69,9 +74,9 @@ class Supply:
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
-def supply(index: Index, slots: list[int], whole: list[int], reasons: list[str | None]) -> Supply:
+def supply(tree: Tree, slots: list[int], whole: list[int], reasons: list[str | None]) -> Supply:
     """The supply of a tree; the lists are by position and become the supply's own."""
-    return Supply(index, slots, whole, reasons, _sums(index, slots), _sums(index, whole))
+    return Supply(tree, slots, whole, reasons, _sums(tree.index, slots), _sums(tree.index, whole))
 
 
 def _sums(index: Index, amounts: list[int]) -> list[int]:
