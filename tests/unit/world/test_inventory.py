@@ -31,6 +31,7 @@ def told(inventory: Inventory) -> object:
     supplies = [inventory.supply(one) for one in DEMANDS]
     return (
         inventory.tree.levels,
+        inventory.detected,
         list(inventory.tree.paths.items()),
         {name: dict(inventory.free(name)) for name in index.names},
         [(s.slots, s.whole, s.reasons, s.free_in, s.whole_in) for s in supplies],

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from trainyard.api.template import ACCELERATORS
-from trainyard.topology.dialects import detect
+from trainyard.topology.detection import detect
 from trainyard.topology.tree import Tree, build, is_private
 from trainyard.world.capacity import free, place_of
 from trainyard.world.records import Node, World
@@ -19,7 +19,7 @@ _ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS
 
 def topology_page(world: World) -> str:
     """The page: a line for each domain, and below it its nodes."""
-    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()))
+    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()).levels)
     room = free(world)
     tenants = _tenants(world)
     lines: list[str] = []

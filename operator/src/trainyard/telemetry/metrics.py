@@ -20,7 +20,7 @@ from trainyard.api.conditions import Phase
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.status import Status
 from trainyard.cycle.actions import Action
-from trainyard.topology.dialects import detect
+from trainyard.topology.detection import detect
 from trainyard.topology.tree import build
 from trainyard.world.records import Job, Node, World
 
@@ -311,7 +311,7 @@ def _node_states(world: World) -> Mapping[str, str]:
 
 def _best_domains(world: World) -> Mapping[str, int]:
     """By level. Free nodes that are far apart are worth less than their number says; this is how much less."""
-    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()))
+    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()).levels)
     free = [name for name, state in _node_states(world).items() if state == "free"]
     return {
         level.name: max(Tally(tree.domain(name, depth) for name in free).values(), default=0)

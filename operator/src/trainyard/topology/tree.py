@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Final, Protocol
+from typing import Protocol
+
+from trainyard.topology.values import PRIVATE, name_of
 
 Path = tuple[str, ...]
 """A domain: its names from the top. The empty path is the whole cluster."""
-
-_UNKNOWN: Final = "?"
-"""Begins the name of a private domain; no label value can begin so."""
 
 
 class Labelled(Protocol):
@@ -34,10 +33,22 @@ class Labelled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A tier of the network. name: as users say it (spine, leaf); label: whose value on a node names the node's domain."""
+    """A tier of the network.
+
+    name: as users say it (spine, leaf); label: whose value on a node names the node's domain. before: only what stands before
+    the last of these counts, in a value that has it: two levels may be told by one label.
+    """
 
     name: str
     label: str
+    before: str = ""
+
+    def domain(self, labels: Mapping[str, str]) -> str:
+        """The domain that labels tell of; "" where they tell of none."""
+        value = labels.get(self.label, "")
+        if self.before and self.before in value:
+            value = value.rpartition(self.before)[0]
+        return name_of(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ def build(nodes: Iterable[Labelled], levels: Sequence[Level]) -> Tree:
 
 def is_private(name: str) -> bool:
     """Whether a domain's name is that of a node without the label: nobody else is in it."""
-    return name.startswith(_UNKNOWN)
+    return name.startswith(PRIVATE)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -132,7 +143,7 @@ def natural(text: str) -> tuple[tuple[str | int, ...], str]:
 
 
 def _path(node: Labelled, levels: Sequence[Level]) -> Path:
-    return tuple(node.labels.get(level.label) or f"{_UNKNOWN}{node.name}" for level in levels)
+    return tuple(level.domain(node.labels) or f"{PRIVATE}{node.name}" for level in levels)
 
 
 def _indexed(tree: Tree) -> Index:

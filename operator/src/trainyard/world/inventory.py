@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from trainyard.topology.dialects import detect
+from trainyard.topology.detection import Detected, detect
 from trainyard.topology.tree import Level, Tree, build
 from trainyard.world.capacity import place_of
 from trainyard.world.demand import Demand
@@ -29,6 +29,7 @@ class Inventory:
 
     def __init__(self) -> None:
         self.tree = Tree()
+        self.detected = Detected()
         self.nodes: Mapping[str, Node] = {}
         self._pods: Mapping[str, Pod] = {}
         self._fabrics: Mapping[str, Fabric] = {}
@@ -124,7 +125,8 @@ class Inventory:
         relabelled = not same_names or any(_speaks_otherwise(before[name], nodes[name]) for name in changed)
         if relabelled or fabrics != self._fabrics:
             self._fabrics = fabrics
-            self._rebuild(nodes.values(), detect(nodes.values(), fabrics.values()))
+            self.detected = detect(nodes.values(), fabrics.values())
+            self._rebuild(nodes.values(), self.detected.levels)
         return changed
 
     def _rebuild(self, nodes: Iterable[Node], levels: Sequence[Level]) -> None:
