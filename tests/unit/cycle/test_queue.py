@@ -148,7 +148,7 @@ def test_a_reservation_whose_node_is_lost_is_planned_again(cluster: Pretend) -> 
     assert cluster.nodes_of("u") == ["b0", "b1", "b2", "b3"]
 
 
-@pytest.mark.parametrize("room", ["trainyard.cycle.cycle.decide", "trainyard.cycle.queue.place"])
+@pytest.mark.parametrize("room", ["trainyard.cycle.cycle.decide", "trainyard.cycle.plans.place"])
 def test_a_job_that_trips_a_bug_is_named_and_the_others_are_served(
     cluster: Pretend, monkeypatch: pytest.MonkeyPatch, room: str
 ) -> None:

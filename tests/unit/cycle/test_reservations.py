@@ -147,8 +147,8 @@ def test_jobs_that_wait_for_the_same_cost_one_look_at_the_nodes(monkeypatch: pyt
         pod = {"spec": {"containers": [container]}}
         cluster.submit(f"job{n}", 4, priorityClassName="high" if n % 2 else "low", template=pod, checkpoint={})
     cluster.operate(2)
-    monkeypatch.setattr("trainyard.cycle.queue.place", counted(place))
-    monkeypatch.setattr("trainyard.cycle.queue.preempt", counted(preempt))
+    monkeypatch.setattr("trainyard.cycle.plans.place", counted(place))
+    monkeypatch.setattr("trainyard.cycle.plans.preempt", counted(preempt))
     cluster.operate(1)
     assert {job.status.pending.reason for job in cluster.jobs.values() if job.status.pending} == {"InsufficientNodes"}
     assert looks <= 6

@@ -14,8 +14,9 @@ from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members
-from trainyard.cycle.queue import Waiting, serve
+from trainyard.cycle.queue import serve
 from trainyard.cycle.room import rooms
+from trainyard.cycle.waiting import Waiting
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle import needs as life
 from trainyard.lifecycle.decide import decide, left_alone

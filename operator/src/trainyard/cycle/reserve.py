@@ -1,0 +1,77 @@
+"""Nodes that are reserved for a job until those who hold them have left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from trainyard.api.conditions import Reason
+from trainyard.api.training_job import Reservation, Victim
+from trainyard.cycle.parties import Parties, Seeker, leaving, seeker_of, still_there
+from trainyard.cycle.plans import make_way
+from trainyard.cycle.room import Room
+from trainyard.cycle.waiting import Waiting, wait
+from trainyard.lifecycle import deadlines
+from trainyard.world.records import Job, World
+from trainyard.world.selection import selection
+
+
+def standing_of(world: World, seeker: Seeker, room: Room, now: float) -> Reservation | None:
+    """The job's reservation, if it still is for the next attempt, in time, and its nodes still are to be had."""
+    reservation = seeker.job.status.reservation
+    if reservation is None or reservation.attempt != seeker.job.status.attempt + 1 or now >= reservation.deadline:
+        return None
+    demands = selection(seeker.request.pod_spec, seeker.request.avoid)
+    mine = [world.nodes.get(name) if name not in seeker.kept else None for name in reservation.nodes]
+    good = all(node is not None and demands.admits(node) for node in mine)
+    return reservation if good and room.holds(reservation.nodes, seeker.request.demand, soon=True) else None
+
+
+def keep_reserved(world: World, job: Job, room: Room, now: float) -> None:
+    """A job that is barred for a moment (it was edited, or a new operator has the API server asked again) keeps the nodes that
+    others already leave for it; the reservation's own deadline ends that."""
+    if job.status.reservation is None:
+        return
+    seeker = seeker_of(world, job, room)
+    standing = standing_of(world, seeker, room, now)
+    if standing is not None:
+        room.take(standing.nodes, seeker.request.requests)
+
+
+def take(seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, now: float) -> Waiting | None:
+    """Take the nodes of jobs of lower priority, if that helps."""
+    found = make_way(seeker, kept, parties, room)
+    if found is None:
+        return None
+    parties.claimed.update(found.victims)
+    for candidate in parties.candidates:
+        if candidate.uid in found.victims:
+            room.give(candidate.usage)
+    room.take(found.placement.nodes, seeker.request.requests)
+    victims = {*found.victims, *leaving(found.placement.nodes, parties)}
+    return reserve(seeker.job, found.placement.nodes, victims, parties, now)
+
+
+def reserve(job: Job, nodes: tuple[str, ...], victims: Collection[str], parties: Parties, now: float) -> Waiting:
+    """Keep nodes until those who must leave them have left."""
+    named = tuple(
+        Victim(namespace=other.namespace, name=other.name, uid=other.uid, attempt=other.status.attempt)
+        for other in parties.jobs
+        if other.uid in victims
+    )
+    graces = [other.spec.checkpoint.grace_seconds for other in parties.jobs if other.uid in victims and other.spec]
+    # A victim has its grace to answer the request, and its pods have it once more when they are deleted.
+    deadline = now + 2 * max(graces, default=0.0) + deadlines.RESERVATION
+    reservation = Reservation(
+        attempt=job.status.attempt + 1, nodes=nodes, victims=named, deadline=deadline, reason=Reason.WAITING_FOR_VICTIMS
+    )
+    return await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, parties, now)
+
+
+def await_victims(job: Job, reservation: Reservation, parties: Parties, now: float) -> Waiting:
+    """A job whose nodes are reserved, and who it still waits for."""
+    there = [victim for victim in reservation.victims if still_there(victim, parties)]
+    who = ", ".join(f"{victim.namespace}/{victim.name}" for victim in there) or "pods that are ending"
+    message = f"{len(reservation.nodes)} nodes are reserved; {who} must leave them first"
+    kept = job.status.but(reservation=reservation)
+    waiting = wait(job.with_status(kept), Reason.WAITING_FOR_VICTIMS, message, (), now, kept)
+    return Waiting(waiting.status, waiting.actions, reservation.deadline)
