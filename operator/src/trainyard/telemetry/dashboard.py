@@ -183,6 +183,47 @@ ROWS: Final = (
         ),
     ),
     Row(
+        "The network's labels",
+        (
+            Panel(
+                "What tells the network",
+                "The dialect or Fabric that counts, and who completes it with NVLink; a change moves every new plan.",
+                "short",
+                (
+                    Query(
+                        "max by (source, described_by, nvlink) (trainyard_topology_info)",
+                        "{{source}} ({{described_by}}) {{nvlink}}",
+                    ),
+                ),
+                6,
+            ),
+            Panel(
+                "Nodes without a label",
+                "By level; such a node shares nothing with any other, so gangs that ask for a level pass it over.",
+                "short",
+                (Query('max by (level) (trainyard_topology_nodes{state="unlabelled"})', "{{level}}"),),
+                6,
+            ),
+            Panel(
+                "Domains, and names of several",
+                "By level; names that come again where none should, of racks or NVLink domains: wrong labels.",
+                "short",
+                (
+                    Query("max by (level) (trainyard_topology_domains)", "{{level}}: domains"),
+                    Query("max by (level) (trainyard_topology_conflicts)", "{{level}}: names of several"),
+                ),
+                6,
+            ),
+            Panel(
+                "Other dialects",
+                "Nodes that carry labels which do not count, by whose they are; half and half: a change that got stuck.",
+                "short",
+                (Query("max by (dialect) (trainyard_topology_other_dialect_nodes)", "{{dialect}}"),),
+                6,
+            ),
+        ),
+    ),
+    Row(
         "The operator itself",
         (
             Panel("Leaders", "Exactly one.", "short", (Query("sum(trainyard_leader)", "leaders"),), 6),

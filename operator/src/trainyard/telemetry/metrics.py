@@ -20,8 +20,8 @@ from trainyard.api.conditions import Phase
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.status import Status
 from trainyard.cycle.actions import Action
-from trainyard.topology.detection import detect
-from trainyard.topology.tree import build
+from trainyard.telemetry.topology import Layout, topology_families
+from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Node, World
 
 CYCLE_BUDGET_SECONDS: Final = 0.1
@@ -252,6 +252,7 @@ class Scene(Collector):
 
     def __init__(self) -> None:
         self._world = World()
+        self._layout = Layout()
 
     def show(self, world: World) -> None:
         """Describe this world from now on."""
@@ -260,6 +261,7 @@ class Scene(Collector):
     def collect(self) -> Iterator[Metric]:
         """The families, in a fixed order."""
         world = self._world
+        layout = self._layout.of(world)
         yield _family("trainyard_jobs", "Jobs by phase.", "phase", _phases(world))
         yield _family("trainyard_jobs_pending", "Waiting jobs by why they wait.", "reason", _pending(world))
         yield _family("trainyard_nodes", "Nodes by whether a member of a gang is on them.", "state", _nodes(world))
@@ -267,12 +269,13 @@ class Scene(Collector):
             "trainyard_best_domain_free_nodes",
             "Free nodes in that domain of a level that has most: the largest gang that fits within one.",
             "level",
-            _best_domains(world),
+            _best_domains(world, layout.tree),
         )
         yield _family(
             "trainyard_launchers_silent", "Launchers whose last question got no answer.", None, {"": _silent(world)}
         )
         yield _family("trainyard_world_objects", "Objects in the caches.", "kind", _objects(world))
+        yield from topology_families(layout.coverage)
         yield from _training(world)
 
 
@@ -309,9 +312,8 @@ def _node_states(world: World) -> Mapping[str, str]:
     return {name: state(node) for name, node in world.nodes.items()}
 
 
-def _best_domains(world: World) -> Mapping[str, int]:
+def _best_domains(world: World, tree: Tree) -> Mapping[str, int]:
     """By level. Free nodes that are far apart are worth less than their number says; this is how much less."""
-    tree = build(world.nodes.values(), detect(world.nodes.values(), world.fabrics.values()).levels)
     free = [name for name, state in _node_states(world).items() if state == "free"]
     return {
         level.name: max(Tally(tree.domain(name, depth) for name in free).values(), default=0)
