@@ -88,6 +88,48 @@ WRONG: dict[str, Wrong] = {
     "nodes in words": Wrong(
         a_job(nodes="four"), "spec.nodes", '"four" is not a whole number', "must be of type integer"
     ),
+    "more nodes than the control plane is asked to hold": Wrong(
+        a_job(nodes=100_000), "spec.nodes", "use 20000 or less", "less than or equal to 20000"
+    ),
+    "at least more nodes than it has": Wrong(
+        a_job(minNodes=5), "spec.minNodes", rules.MORE_THAN_NODES, rules.MORE_THAN_NODES
+    ),
+    "at least no nodes": Wrong(a_job(minNodes=0), "spec.minNodes", "use 1 or more", "greater than or equal to 1"),
+    "no members on a node": Wrong(
+        a_job(placement={"podsPerNode": 0}),
+        "spec.placement.podsPerNode",
+        "use 1 or more",
+        "greater than or equal to 1",
+    ),
+    "several members on the host's own network": Wrong(
+        with_spec(with_pod(hostNetwork=True), placement={"podsPerNode": 2}),
+        "spec.placement.podsPerNode",
+        "host's own ports",
+        None,
+    ),
+    "a deadline on a locality that is only wished for": Wrong(
+        a_job(placement={"within": {"level": "leaf"}, "relax": [{"after": "5m", "level": "spine"}]}),
+        "spec.placement.relax",
+        rules.NOTHING_TO_RELAX,
+        rules.NOTHING_TO_RELAX,
+    ),
+    "deadlines out of order": Wrong(
+        a_job(
+            placement={
+                "within": {"level": "leaf", "required": True},
+                "relax": [{"after": "10m", "level": "spine"}, {"after": "5m", "level": "cluster"}],
+            }
+        ),
+        "spec.placement.relax",
+        rules.RELAXES_LATER,
+        rules.RELAXES_LATER,
+    ),
+    "a deadline without a time": Wrong(
+        a_job(placement={"within": {"level": "leaf", "required": True}, "relax": [{"level": "spine"}]}),
+        "spec.placement.relax[0].after",
+        "is missing",
+        "Required value",
+    ),
     "a name too long for host names": Wrong(a_job("a" * 41), "metadata.name", "at most 40", "at most 40"),
     "a name with a dot": Wrong(
         a_job("small.lm"), "metadata.name", '"small.lm" is not a name', "small.lm is not a name"
@@ -212,7 +254,14 @@ FINE: dict[str, Manifest] = {
         suspend=True,
         priorityClassName="research",
         maxRuntime="48h",
-        placement={"within": {"level": "leaf", "required": True}, "avoidNodes": ["n1", "n2"]},
+        minNodes=2,
+        placement={
+            "within": {"level": "leaf", "required": True},
+            "relax": [{"after": "10m", "level": "spine"}, {"after": "1h", "level": "cluster"}],
+            "podsPerNode": 2,
+            "spares": 1,
+            "avoidNodes": ["n1", "n2"],
+        },
         restart={"failures": 0, "per": "1h"},
         network={"env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
         trainer={"model": {"preset": "tiny"}, "steps": 20},

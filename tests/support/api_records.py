@@ -60,19 +60,25 @@ def _values(annotation: Any) -> st.SearchStrategy[Any]:
 def specs() -> st.SearchStrategy[TrainingJobSpec]:
     """Specifications within their bounds; the built-in trainer's part is its defaults or absent."""
     fields = TrainingJobSpec.model_fields
-    checkpoint, restart = (
-        typing.cast(Any, fields["checkpoint"].annotation),
-        typing.cast(Any, fields["restart"].annotation),
+    checkpoint, restart, placement = (
+        typing.cast(Any, fields[name].annotation) for name in ("checkpoint", "restart", "placement")
     )
     return records(
         TrainingJobSpec,
         nodes=st.integers(1, 20_000),
+        min_nodes=st.none() | st.integers(1, 20_000),
         processes_per_node=st.none() | st.integers(1, 128),
         template=st.just({"spec": {"containers": [{"name": "trainer", "image": "trainyard/trainer"}]}}),
         trainer=st.sampled_from([None, {}, {"steps": 20}]),
         max_runtime=st.none() | _durations,
         checkpoint=records(
             checkpoint, every=st.integers(1, 10**6) | _durations, keep=st.integers(1, 1000), grace=_durations
+        ),
+        placement=records(
+            placement,
+            relax=st.lists(st.fixed_dictionaries({"after": _durations, "level": _words}), max_size=3),
+            pods_per_node=st.integers(1, 128),
+            spares=st.integers(0, 64),
         ),
         restart=records(restart, failures=st.integers(0, 1000), per=_durations),
     )

@@ -54,6 +54,11 @@ NEEDS_COMMAND: Final = (
 COMMAND_OR_TRAINER: Final = (
     "configures the built-in trainer, but the container that trains has a command, which replaces it; leave one out"
 )
+MORE_THAN_NODES: Final = "is more than spec.nodes; use at most as many, or leave it out for a job of fixed size"
+NOTHING_TO_RELAX: Final = (
+    "relaxes a required level, and none is required; set spec.placement.within with required: true, or leave it out"
+)
+RELAXES_LATER: Final = "each entry must have a later time than the one before"
 NO_SUCH_VOLUME: Final = "is not among spec.template.spec.volumes; add the volume there, or name one that is"
 NOT_MOUNTED: Final = (
     "is not mounted by the container that trains; add it to that container's volumeMounts, without readOnly"
@@ -133,6 +138,14 @@ TRAINING_JOB: Final = (
         NOT_MOUNTED,
         field=".checkpoint.volume",
     ),
+    Rule("spec", "!has(self.minNodes) || self.minNodes <= self.nodes", MORE_THAN_NODES, field=".minNodes"),
+    Rule(
+        "spec.placement",
+        "!has(self.relax) || self.relax.size() == 0 || (has(self.within) && has(self.within.required) && self.within.required)",
+        NOTHING_TO_RELAX,
+        field=".relax",
+    ),
+    Rule("spec.placement.relax", "self.map(r, duration(r.after)).isSorted()", RELAXES_LATER),
     Rule("spec.nodes", "self == oldSelf", FIXED),
     Rule("spec.template", "self == oldSelf", FIXED),
     _fixed("spec", "processesPerNode"),

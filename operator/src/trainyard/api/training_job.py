@@ -72,11 +72,34 @@ class Within(ApiModel):
     """Whether to wait for such a domain; otherwise the fewest domains that are free will do."""
 
 
+class Relaxation(ApiModel):
+    """A deadline on locality."""
+
+    after: Duration
+    """How long the job waits, this time, before the level counts."""
+    level: Label
+    """Name of a broader level that is enough from then on; cluster for anywhere."""
+
+    @property
+    def after_seconds(self) -> float:
+        """`after` in seconds."""
+        return duration_seconds(self.after)
+
+
 class Placement(ApiModel):
     """Which nodes the gang may have."""
 
     within: Within | None = None
     """Locality. Left out: the narrowest level that fits now."""
+    relax: Annotated[tuple[Relaxation, ...], Field(max_length=8)] = ()
+    """Broader levels that are enough where the required one was waited for long enough; each broader and later than the one
+    before."""
+    pods_per_node: Annotated[int, Field(ge=1, le=128)] = 1
+    """The most members that share a node of the cluster, where each takes a part of it. Every member counts as one of
+    `spec.nodes`."""
+    spares: Annotated[int, Field(ge=0, le=64)] = 0
+    """Nodes held ready while the job runs, in the domain that its nodes share: no other job of equal or lower priority gets
+    them, and a failed node is replaced by one of them. Fewer are held where the domain has no more free."""
     avoid_nodes: Annotated[tuple[NodeName, ...], Field(max_length=1024)] = ()
     """Names of nodes that this job never gets."""
 
@@ -151,6 +174,8 @@ class TrainingJobSpec(ApiModel):
 
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
     """How many nodes train, all or none of them. Fixed for the life of the job."""
+    min_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
+    """The fewest nodes with which an attempt may start rather than wait for all of them. Left out: always all."""
     processes_per_node: Annotated[int, Field(ge=1, le=128)] | None = None
     """How many processes train on each node. Left out: as many as the trainer container requests accelerators, else 1. Fixed."""
     template: Annotated[dict[str, Any], WithJsonSchema(TEMPLATE_SCHEMA)]
@@ -171,6 +196,11 @@ class TrainingJobSpec(ApiModel):
     """How many failures are forgiven."""
     network: Network = Field(default_factory=Network)
     """Settings of the network libraries."""
+
+    @property
+    def fewest_nodes(self) -> int:
+        """The fewest nodes with which an attempt may start."""
+        return self.nodes if self.min_nodes is None else min(self.nodes, self.min_nodes)
 
     @property
     def max_runtime_seconds(self) -> float | None:
@@ -216,6 +246,8 @@ class PlanSummary(ApiModel):
     """For each level, how many edges of the closed ring of ranks leave a domain of it."""
     digest: str = ""
     """Short name of the plan's content."""
+    spares: tuple[str, ...] = ()
+    """Names of the nodes held ready to replace one of its own."""
 
 
 class Pending(ApiModel):
@@ -310,6 +342,21 @@ class Reservation(ApiModel):
     """When the reservation lapses and the job is planned again."""
     reason: str = ""
     """Why these nodes, in one word."""
+    spares: tuple[str, ...] = ()
+    """Names of nodes to be held ready while the attempt runs."""
+
+
+class Former(ApiModel):
+    """Where the last attempt was, for the next to take its place: who survived keeps node and rank."""
+
+    attempt: int
+    """The attempt that ended."""
+    nodes: tuple[str, ...]
+    """Names of its nodes in rank order; empty where nobody could say any more."""
+    lost: tuple[str, ...] = ()
+    """Those of them that it was ended for."""
+    until: Time
+    """How long its nodes are kept from jobs of equal and lower priority."""
 
 
 class Stop(ApiModel):
@@ -414,6 +461,8 @@ class TrainingJobStatus(ApiModel):
     """The first thing that went wrong in the attempt that failed last."""
     reservation: Reservation | None = None
     """Nodes that are kept for the next attempt."""
+    former: Former | None = None
+    """Where the last attempt was, while the job waits for the next one."""
     stop: Stop | None = None
     """A request to save and leave that stands."""
     ending: Ending | None = None
@@ -426,6 +475,8 @@ class TrainingJobStatus(ApiModel):
     """Number of the next member; a number is never used twice."""
     queued_at: Time | None = None
     """Since when the job is in the queue: its age against others; kept over yields."""
+    waiting_since: Time | None = None
+    """Since when it waits, this time, for nodes: what spec.placement.relax counts from."""
     started_at: Time | None = None
     """When the current attempt was started."""
     running_at: Time | None = None

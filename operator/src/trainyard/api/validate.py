@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -77,6 +78,7 @@ def _name_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:
 def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
     """What no single field can tell."""
     yield from _template_errors(spec.template)
+    yield from _placement_errors(spec)
     for n, variable in enumerate(spec.network.env):
         if names.is_reserved_env(variable.name):
             yield FieldError(f"spec.network.env[{n}].name", f"{variable.name} {rules.RESERVED}")
@@ -89,6 +91,22 @@ def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
             yield FieldError("spec.template.spec.containers", rules.NEEDS_COMMAND)
     if spec.checkpoint.volume is not None:
         yield from _volume_errors(spec.template, trains, spec.checkpoint.volume)
+
+
+def _placement_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
+    if spec.min_nodes is not None and spec.min_nodes > spec.nodes:
+        yield FieldError("spec.minNodes", rules.MORE_THAN_NODES)
+    placement = spec.placement
+    if placement.relax and (placement.within is None or not placement.within.required):
+        yield FieldError("spec.placement.relax", rules.NOTHING_TO_RELAX)
+    if any(b.after_seconds < a.after_seconds for a, b in pairwise(placement.relax)):
+        yield FieldError("spec.placement.relax", rules.RELAXES_LATER)
+    if placement.pods_per_node > 1 and pod_spec(spec.template).get("hostNetwork"):
+        yield FieldError(
+            "spec.placement.podsPerNode",
+            f"{placement.pods_per_node} members of a node cannot all listen on the host's own ports; leave hostNetwork out "
+            "of the template, or use 1",
+        )
 
 
 def _template_errors(template: Mapping[str, Any]) -> Iterator[FieldError]:
