@@ -1,0 +1,133 @@
+"""Why a gang waits, in numbers, and what would let it start.
+
+The verdict is counting: how many nodes would take a member, how many have room, which domain of each level comes closest, what
+keeps the others out. It costs one look at each node that is known already. The ways cost a plan each and are bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainyard.api.prose import count
+from trainyard.planner import ways as known
+from trainyard.planner.lifts import lifts
+from trainyard.planner.place import CLUSTER, required_depth
+from trainyard.planner.request import Request
+from trainyard.planner.suppose import Supposition
+from trainyard.planner.ways import Case, Trials, Way
+from trainyard.world.resources import first_lacking
+from trainyard.world.supply import Supply
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The domain of a level that comes closest: most room; of equals the largest, then the first in natural order.
+
+    free: members that fit there now; total: that would if it were empty.
+    """
+
+    level: str
+    domain: str
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why a gang has no place, in numbers of members, which are nodes as long as a node gets one.
+
+    within: the level that it may not leave, "" for none. eligible: would fit if the eligible nodes were empty; free: fit now.
+    best: for each level its best domain, the narrowest level first, the whole cluster last. excluded: why nodes are not
+    eligible, with how many, most first.
+    """
+
+    needed: int
+    within: str
+    eligible: int
+    free: int
+    best: tuple[Best, ...]
+    excluded: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A verdict with what would help.
+
+    lacking: of the eligible nodes without room, which resource they have too little of, with how many nodes, most first.
+    ways: each of them starts the gang, cheapest first. plans: how many plans were tried for that; complete: whether there was
+    nothing more to try.
+    """
+
+    verdict: Verdict
+    lacking: Mapping[str, int]
+    ways: tuple[Way, ...]
+    plans: int
+    complete: bool
+
+
+def explain(case: Case) -> Explanation:
+    """Why the gang of a case waits, and what would let it start. It is not asked whether it has a place after all."""
+    trials = Trials(case)
+    supposed = trials.base
+    found = [way for kind in _KINDS for way in kind(trials)]
+    order = list(known.Kind)
+    found.sort(key=lambda way: (way.cost, order.index(way.kind), way.text))
+    return Explanation(
+        verdict=verdict(supposed.supply, case.request),
+        lacking=_lacking(supposed),
+        ways=tuple(found),
+        plans=trials.plans,
+        complete=not trials.spent,
+    )
+
+
+_KINDS = (known.relax, known.shrink, known.kept, lifts, known.free, known.give_way, known.wait)
+"""Where plans are spent, in this order: what the job's owner can change alone comes first."""
+
+
+def verdict(supply: Supply, request: Request) -> Verdict:
+    """Why a gang has no place on a supply of its demand, from which avoided nodes are out already."""
+    return Verdict(
+        needed=request.nodes,
+        within=request.level if request.level is not None and request.required else "",
+        eligible=supply.whole_in[0],
+        free=supply.free_in[0],
+        best=tuple(_best(supply, depth) for depth in range(len(supply.index.at_depth) - 1, -1, -1)),
+        excluded=supply.excluded(),
+    )
+
+
+def sentence(supply: Supply, request: Request) -> str:
+    """The verdict in one sentence, as conditions and events say it."""
+    found = verdict(supply, request)
+    where = f" within one {found.within}" if found.within else ""
+    parts = [f"needs {count(found.needed, 'node')}{where}", f"{found.eligible} are eligible, {found.free} of them free"]
+    depth = required_depth(supply.tree, request)
+    if depth is None:
+        levels = ", ".join(level.name for level in supply.tree.levels) or "none"
+        parts.append(f"no level is called so, the cluster's levels are: {levels}")
+    elif depth:
+        best = found.best[len(supply.tree.levels) - depth]
+        parts.append(f"the best {best.level}, {best.domain}, has {best.free} free of {best.total}")
+    parts += [f"{n} out: {reason}" for reason, n in list(found.excluded.items())[:3]]
+    return "; ".join(parts)
+
+
+def _best(supply: Supply, depth: int) -> Best:
+    number = max(supply.index.at_depth[depth], key=lambda n: (supply.free_in[n], supply.whole_in[n], -n), default=0)
+    domain = supply.index.domains[number]
+    level = supply.tree.levels[depth - 1].name if depth else CLUSTER
+    return Best(level, "/".join(domain.path) or CLUSTER, supply.free_in[number], supply.whole_in[number])
+
+
+def _lacking(supposed: Supposition) -> Mapping[str, int]:
+    supply, requests = supposed.supply, supposed.request.requests
+    found: Counter[str] = Counter()
+    for position, name in enumerate(supply.index.names):
+        if supply.whole[position] and not supply.slots[position]:
+            lacks = first_lacking(requests, supposed.room.free(name))
+            if lacks is not None:
+                found[lacks] += 1
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,342 @@
+"""Why a gang waits, and what would let it start: whatever is offered does, when the thing itself is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from support.clusters import FABRIC, GPU, MEMBER, a_cluster, a_node, a_pod, clusters, some_of
+from trainyard.planner import ways as module
+from trainyard.planner.explain import Best, explain, sentence
+from trainyard.planner.place import Placement, place
+from trainyard.planner.preempt import Candidate
+from trainyard.planner.request import Request
+from trainyard.planner.ways import Case, Kind, Way
+from trainyard.world.inventory import Inventory
+from trainyard.world.records import Node, Pod, Taint, World
+from trainyard.world.room import Room
+
+INFER = Taint("dedicated", "infer", "NoSchedule")
+NOW = 1000.0
+
+
+def gang(nodes: int, **also: object) -> Request:
+    return Request("default/waits", nodes, MEMBER, **also)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A cluster with jobs and pods of others on it, and a gang."""
+
+    nodes: Mapping[str, Node]
+    wanted: Request
+    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    without: Mapping[str, str] = field(default_factory=dict)
+    ends: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def room(self) -> Room:
+        pods = [self._pod(f"{job}-on-{node}", node) for job, held in self.jobs.items() for node in held]
+        pods += [self._pod(f"other-on-{node}", node) for node in self.others]
+        world = World(self.nodes, {pod.uid: pod for pod in pods}, fabrics={FABRIC.name: FABRIC})
+        return Room(Inventory.of(world))
+
+    @property
+    def candidates(self) -> list[Candidate]:
+        return [
+            Candidate(job, f"default/{job}", self.priorities.get(job, 0), 0.0, {node: {GPU: 8} for node in held})
+            for job, held in self.jobs.items()
+        ]
+
+    @property
+    def case(self) -> Case:
+        ends = [(self.ends[job], {node: {GPU: 8} for node in self.jobs[job]}) for job in self.ends]
+        return Case(self.room, self.wanted, 0, self.candidates, self.without, ends, NOW)
+
+    @property
+    def starts(self) -> bool:
+        supply = self.room.supply(self.wanted.demand).without(self.without, "kept for others")
+        return isinstance(place(supply, self.wanted), Placement)
+
+    def after(self, way: Way) -> Scene:
+        """The same, changed as a way says."""
+        here = self.nodes
+        match way.kind:
+            case Kind.AVOID:
+                return replace(self, wanted=replace(self.wanted, avoid=self.wanted.avoid - set(way.nodes)))
+            case Kind.RELAX if way.level:
+                return replace(self, wanted=replace(self.wanted, level=way.level))
+            case Kind.RELAX:
+                return replace(self, wanted=replace(self.wanted, required=False))
+            case Kind.SHRINK:
+                return replace(self, wanted=replace(self.wanted, nodes=way.members))
+            case Kind.YIELD:
+                return replace(self, jobs={job: held for job, held in self.jobs.items() if job not in way.jobs})
+            case Kind.WAIT:
+                ended = {job for job, time in self.ends.items() if time <= way.time}
+                return replace(self, jobs={job: held for job, held in self.jobs.items() if job not in ended})
+            case Kind.FREE:
+                jobs = {job: tuple(n for n in held if n not in way.nodes) for job, held in self.jobs.items()}
+                return replace(self, jobs=jobs, others=tuple(n for n in self.others if n not in way.nodes))
+            case Kind.KEPT:
+                return replace(self, without={n: job for n, job in self.without.items() if job not in way.jobs})
+            case Kind.UNCORDON:
+                changed = {name: replace(here[name], unschedulable=False) for name in way.nodes}
+            case Kind.READY:
+                changed = {name: replace(here[name], ready=True) for name in way.nodes}
+            case Kind.TOLERATE:
+                toleration = {"key": way.taint, "operator": "Exists"}
+                return replace(self, wanted=replace(self.wanted, pod_spec={"tolerations": [toleration]}))
+        return replace(self, nodes={**here, **changed})
+
+    def _pod(self, name: str, node: str) -> Pod:
+        return a_pod(name, node=node, requests=MEMBER)
+
+
+def ways(scene: Scene) -> dict[Kind, Way]:
+    assert not scene.starts
+    return {way.kind: way for way in reversed(explain(scene.case).ways)}
+
+
+SMALL = a_cluster()  # a1-0, a1-1 in a leaf; a2-0, a2-1 beside it; the same for b
+ALL = tuple(SMALL)
+
+
+def but(*free: str) -> tuple[str, ...]:
+    return tuple(name for name in ALL if name not in free)
+
+
+# The verdict -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_verdict_counts_and_names_the_best_domain_of_each_level():
+    nodes = {**SMALL, "b1-0": replace(SMALL["b1-0"], unschedulable=True), "b1-1": a_node("b1-1", taints=[INFER])}
+    scene = Scene(nodes, gang(4, level="leaf", required=True), others=("a1-0", "a2-0"))
+    found = explain(scene.case).verdict
+    assert (found.needed, found.within, found.eligible, found.free) == (4, "leaf", 6, 4)
+    assert found.best == (Best("leaf", "b/leaf-2", 2, 2), Best("spine", "a", 2, 4), Best("cluster", "cluster", 4, 6))
+    assert found.excluded == {"cordoned": 1, "taint dedicated not tolerated": 1}
+
+
+def test_the_sentence_says_the_same():
+    scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0", "b1-0"))
+    supply = scene.room.supply(scene.wanted.demand)
+    assert sentence(supply, scene.wanted) == (
+        "needs 2 nodes within one leaf; 8 are eligible, 2 of them free; the best leaf, a/leaf-1, has 1 free of 2"
+    )
+    unknown = replace(scene.wanted, level="rack")
+    assert sentence(supply, unknown).endswith("no level is called so, the cluster's levels are: spine, leaf")
+
+
+def test_it_says_what_there_is_too_little_of():
+    asks = replace(gang(3), requests={GPU: 8, "memory": 1 << 40})
+    pods = [a_pod("p", node="a", requests={GPU: 1}), a_pod("q", node="b", requests={"memory": 1 << 30})]
+    nodes = {name: a_node(name) for name in "abc"}
+    room = Room(Inventory.of(World(nodes, {pod.uid: pod for pod in pods})))
+    assert explain(Case(room, asks)).lacking == {"memory": 1, GPU: 1}
+
+
+# The ways --------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_more_free_node_in_the_leaf_that_has_all_others():
+    scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0"))
+    way = ways(scene)[Kind.FREE]
+    assert way.nodes == ("a1-1",)
+    assert way.text == "1 more free node in leaf a/leaf-1, where 1 of 2 are free now: for example a1-1"
+
+
+def test_a_job_that_yields_is_named_with_what_it_loses_and_the_priority_that_it_takes():
+    scene = Scene(SMALL, gang(2), {"small": ("a1-0",), "large": ("a2-0", "a2-1")}, priorities={"large": 5})
+    scene = replace(scene, others=tuple(n for n in ALL if n[:2] in ("b1", "b2") or n == "a1-1"))
+    way = ways(scene)[Kind.YIELD]
+    assert way.jobs == ("large",)
+    assert way.text.startswith("default/large yields, losing ")
+    assert way.text.endswith("; this job needs a priority above 5 for that, it has 0")
+
+
+def test_where_no_single_job_would_do_the_set_is_named():
+    scene = Scene(SMALL, gang(3), {"p": ("a1-0",), "q": ("a1-1",), "r": ("a2-0",)}, others=but("a1-0", "a1-1", "a2-0"))
+    assert set(ways(scene)[Kind.YIELD].jobs) == {"p", "q", "r"}
+
+
+def test_a_broader_level_with_its_predicted_price():
+    scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0", "a2-0"))
+    case = replace(scene.case, pace=lambda nodes: 1.0 if nodes[0][:2] == nodes[1][:2] else 1.12)
+    way = next(way for way in explain(case).ways if way.kind is Kind.RELAX)
+    assert way.level == "spine"
+    assert way.text == "spec.placement.within.level: spine: 1.12 times the step time, as predicted, over 2 leaf domains"
+    assert way.cost == pytest.approx((1 - 1 / 1.12) * 3600 * 16)
+
+
+def test_no_level_at_all_where_no_single_domain_has_room():
+    scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0", "b1-0"))
+    way = ways(scene)[Kind.RELAX]
+    assert (way.level, way.text) == ("", "spec.placement.within.required: false, over 2 leaf domains")
+
+
+def test_a_level_that_does_not_exist_is_replaced_by_one_that_does():
+    assert ways(Scene(SMALL, gang(2, level="rack", required=True)))[Kind.RELAX].level == "leaf"
+
+
+def test_the_most_nodes_that_fit():
+    scene = Scene(SMALL, gang(6), others=("a1-0", "a1-1", "b2-0"))
+    way = ways(scene)[Kind.SHRINK]
+    assert (way.members, way.text) == (5, "run with 5 of 6 nodes: spec.minNodes: 5")
+
+
+def test_nodes_that_are_kept_out_each_for_its_own_reason():
+    nodes = {
+        "a": a_node("a", cordoned=True),
+        "b": a_node("b", ready=False),
+        "c": a_node("c", taints=[INFER]),
+        "d": a_node("d"),
+        "e": a_node("e", gpus=4),
+        "f": a_node("f", cordoned=True, taints=[INFER]),
+    }
+    found = ways(Scene(nodes, gang(1, avoid=frozenset({"d"}))))
+    assert {kind: (way.nodes, way.text) for kind, way in found.items()} == {
+        Kind.AVOID: (("d",), "take d of the cluster off spec.placement.avoidNodes"),
+        Kind.READY: (("b",), "b of the cluster becomes ready"),
+        Kind.UNCORDON: (("a",), "uncordon a of the cluster"),
+        Kind.TOLERATE: ((), "a new job that tolerates the taint dedicated: 1 more node with room"),
+    }
+
+
+def test_the_control_planes_own_taints_go_with_what_they_say():
+    cordoned = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+    gone = Taint("node.kubernetes.io/unreachable", "", "NoExecute")
+    nodes = {"a": a_node("a", cordoned=True, taints=[cordoned]), "b": a_node("b", ready=False, taints=[gone])}
+    assert ways(Scene(nodes, gang(1))).keys() == {Kind.UNCORDON, Kind.READY}
+
+
+def test_nodes_that_are_kept_for_an_older_job_name_it():
+    scene = Scene(
+        SMALL, gang(2), others=but("a1-0", "a1-1"), without={"a1-0": "default/older", "a1-1": "default/older"}
+    )
+    way = ways(scene)[Kind.KEPT]
+    assert way.text == "default/older starts or is deleted, for which 2 free nodes are kept"
+
+
+def test_the_time_at_which_enough_jobs_have_ended():
+    scene = Scene(
+        SMALL, gang(2, level="leaf", required=True), {"p": ("a1-0",), "q": ("a1-1",)}, others=but("a1-0", "a1-1")
+    )
+    scene = replace(scene, ends={"p": NOW + 60, "q": NOW + 600})
+    way = ways(scene)[Kind.WAIT]
+    assert way.time == NOW + 600
+    assert "1970-01-01T00:26:40Z" in way.text
+
+
+def test_what_nothing_would_help_has_no_ways():
+    found = explain(Scene({"a": a_node("a", gpus=4)}, gang(2)).case)
+    assert found.ways == ()
+    assert found.complete
+
+
+def test_the_cheapest_comes_first():
+    scene = Scene(SMALL, gang(3), {"p": ("a1-0", "a1-1")}, others=but("a1-0", "a1-1", "a2-0"))
+    costs = [way.cost for way in explain(scene.case).ways]
+    assert len(costs) >= 3
+    assert costs == sorted(costs)
+
+
+# Rules -----------------------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> Scene:
+    """A gang that has no place in a cluster where nodes are taken, kept, cordoned, lost, tainted and avoided."""
+    nodes = {
+        name: replace(
+            node,
+            unschedulable=draw(st.integers(0, 5)) == 0,
+            ready=draw(st.integers(0, 5)) != 0,
+            taints=draw(st.sampled_from([(), (), (INFER,)])),
+        )
+        for name, node in draw(clusters(most=8)).items()
+    }
+    owners = {name: draw(st.sampled_from(["", "", "other", "p", "q", "r", "kept"])) for name in nodes}
+    jobs = {job: tuple(n for n, owner in owners.items() if owner == job) for job in "pqr"}
+    level = draw(st.sampled_from([None, "spine", "leaf", "leaf", "rack"]))
+    wanted = gang(
+        draw(st.integers(1, 5)),
+        level=level,
+        required=level is not None and draw(st.booleans()),
+        avoid=frozenset(some_of(draw, nodes) if draw(st.integers(0, 3)) == 0 else ()),
+    )
+    scene = Scene(
+        nodes,
+        wanted,
+        {job: held for job, held in jobs.items() if held},
+        tuple(n for n, owner in owners.items() if owner == "other"),
+        {job: draw(st.integers(-1, 1)) for job in "pqr"},
+        {n: "default/older" for n, owner in owners.items() if owner == "kept"},
+        {job: NOW + draw(st.integers(0, 3)) for job in "pq" if jobs[job]},
+    )
+    assume(not scene.starts)
+    return scene
+
+
+@settings(max_examples=300)
+@given(scenes())
+def test_every_way_that_is_offered_starts_the_job(scene):
+    found = explain(scene.case)
+    assert found.complete
+    for way in found.ways:
+        assert scene.after(way).starts, way
+
+
+@given(scenes())
+def test_no_single_job_and_no_broader_level_and_no_smaller_gang_is_overlooked(scene):
+    offered = explain(scene.case).ways
+    alone = [job for job in scene.jobs if scene.after(Way(Kind.YIELD, 0.0, "", jobs=(job,))).starts]
+    singles = [way.jobs for way in offered if way.kind is Kind.YIELD and len(way.jobs) == 1]
+    assert set(singles) == {(job,) for job in alone}
+    relaxed = scene.after(Way(Kind.RELAX, 0.0, "")).starts
+    assert any(way.kind is Kind.RELAX for way in offered) == relaxed
+    fits = [n for n in range(1, scene.wanted.nodes) if scene.after(Way(Kind.SHRINK, 0.0, "", members=n)).starts]
+    assert [way.members for way in offered if way.kind is Kind.SHRINK] == fits[-1:]
+
+
+@settings(max_examples=50)
+@given(scenes())
+def test_no_way_touches_more_nodes_than_it_has_to(scene):
+    for way in explain(scene.case).ways:
+        if way.kind in (Kind.FREE, Kind.UNCORDON, Kind.READY, Kind.AVOID):
+            for spared in way.nodes:
+                fewer = replace(way, nodes=tuple(name for name in way.nodes if name != spared))
+                assert not scene.after(fewer).starts
+
+
+@settings(max_examples=50)
+@given(scenes(), st.randoms())
+def test_the_order_of_records_does_not_matter(scene, shuffle):
+    def mixed(items):
+        pairs = list(items)
+        shuffle.shuffle(pairs)
+        return pairs
+
+    again = replace(
+        scene,
+        nodes=dict(mixed(scene.nodes.items())),
+        jobs=dict(mixed(scene.jobs.items())),
+        without=dict(mixed(scene.without.items())),
+        ends=dict(mixed(scene.ends.items())),
+    )
+    assert explain(again.case) == explain(scene.case)
+
+
+@settings(max_examples=50)
+@given(scenes(), st.integers(0, 3))
+def test_a_spent_budget_is_said_and_still_nothing_is_offered_in_vain(scene, most):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_PLANS", most)
+        found = explain(scene.case)
+    assert found.plans <= most
+    assert all(scene.after(way).starts for way in found.ways)
