@@ -3,15 +3,13 @@
 from collections import Counter
 
 import pytest
-from trainyard.topology.dialects import detect
-from trainyard.topology.tree import build
 from trainyard.world.inventory import Inventory
 
 from benchmarks import clusters, lingjun
 
 
 def tree(nodes):
-    return build(nodes, detect(nodes))
+    return Inventory.of(clusters.world(nodes)).tree
 
 
 def test_a_fat_tree_is_filled_from_the_left():
@@ -24,14 +22,14 @@ def test_a_fat_tree_is_filled_from_the_left():
 def test_rail_pods_have_units_as_leaves():
     nodes = clusters.rail_pods(3, units=4, hosts=32)
     assert len(nodes) == 384
-    assert [level.name for level in detect(nodes)] == ["fabric", "spine", "leaf"]
+    assert [level.name for level in tree(nodes).levels] == ["fabric", "spine", "leaf"]
     assert [len(domains) for domains in tree(nodes).index.at_depth] == [1, 1, 3, 12]
 
 
 def test_nvl72_racks_have_eighteen_nodes():
     nodes = clusters.nvl72(40, racks_per_leaf=4, leaves=5)
     index = tree(nodes).index
-    assert [level.name for level in detect(nodes)] == ["spine", "leaf", "nvlink"]
+    assert [level.name for level in tree(nodes).levels] == ["spine", "leaf", "nvlink"]
     assert [len(domains) for domains in index.at_depth] == [1, 2, 10, 40]
     assert {index.domains[n].end - index.domains[n].first for n in index.at_depth[3]} == {18}
 
