@@ -6,12 +6,13 @@ Cluster-scoped, and written by administrators alone: its pod additions can mount
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field, WithJsonSchema, model_validator
 
-from trainyard.api import names
+from trainyard.api import names, rules
 from trainyard.api.model import ApiModel, Label, ObjectMeta
+from trainyard.api.quantities import Bandwidth, Latency
 from trainyard.api.training_job import Variable
 
 
@@ -47,6 +48,36 @@ class Level(ApiModel):
     """Name of the tier, such as spine or leaf, as placement.within.level says it."""
     node_label: Annotated[str, Field(min_length=1, max_length=317)]
     """Label of the nodes whose value names the domain of this tier that a node is in."""
+    bandwidth: Bandwidth | None = None
+    """Bandwidth per direction by which one domain of this tier is joined to the rest, all of its links together, such as
+    12.8Tbps. Left out: as much as what is below it, divided by its oversubscription."""
+    oversubscription: Annotated[float, Field(ge=1.0, le=1000.0)] | None = None
+    """How many times the bandwidth of what is below a domain of this tier is that of its way up: 3 for a leaf with 48 ports
+    down and 16 up. Left out: 1, every node of it can leave it at full rate at once."""
+    latency: Latency | None = None
+    """What a message takes longer that leaves a domain of this tier, there and into another, such as 1us. Left out: a
+    usual value for the kind of network."""
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> Self:
+        if self.bandwidth is not None and self.oversubscription is not None:
+            raise ValueError(f"oversubscription: {rules.BANDWIDTH_SAID}")
+        return self
+
+
+class NodeLinks(ApiModel):
+    """What one node has to send with."""
+
+    nics: Annotated[int, Field(ge=1, le=64)] | None = None
+    """Network interfaces for collectives. Left out: as the kind of machine has, else 1."""
+    nic_bandwidth: Bandwidth | None = None
+    """Rated bandwidth of each, per direction, such as 400Gbps. Left out: as the kind of machine has."""
+    latency: Latency | None = None
+    """From one node to another of the same narrowest domain, what the libraries take included, such as 14us. Left out: a usual
+    value for the kind of network."""
+    accelerator_bandwidth: Bandwidth | None = None
+    """Rated bandwidth per direction between an accelerator and the others of its node, such as 450GB/s for NVLink 4. Left out:
+    as the kind of accelerator has."""
 
 
 class PodAdditions(ApiModel):
@@ -69,6 +100,8 @@ class FabricSpec(ApiModel):
     """Labels of the nodes that are on this fabric. Left out: all nodes."""
     levels: Annotated[tuple[Level, ...], Field(max_length=8, json_schema_extra=_BY_NAME)] = ()
     """Tiers of the network, broadest first. Left out: the known label dialects are tried."""
+    node: NodeLinks = Field(default_factory=NodeLinks)
+    """What one node has to send with. Predictions are made from it; nothing is limited by it."""
     interface: Annotated[str, Field(min_length=1, max_length=15)] | None = None
     """Name of the network interface in the pods that collectives use. Left out: the libraries choose."""
     env: Annotated[tuple[Variable, ...], Field(max_length=256, json_schema_extra=_BY_NAME)] = ()

@@ -64,6 +64,7 @@ NOT_MOUNTED: Final = (
     "is not mounted by the container that trains; add it to that container's volumeMounts, without readOnly"
 )
 RESERVED: Final = "says who a process is in the gang and is set by Trainyard; leave it out"
+BANDWIDTH_SAID: Final = "the bandwidth is given as well, and the two may contradict each other; leave one out"
 FIXED: Final = (
     "is fixed for the life of the job; delete the job and apply it again, or give the changed one another name"
 )
@@ -155,6 +156,12 @@ TRAINING_JOB: Final = (
 """Rules of the CRD of TrainingJob."""
 
 FABRIC: Final = (
+    Rule(
+        "spec.levels[]",
+        "!has(self.bandwidth) || !has(self.oversubscription)",
+        BANDWIDTH_SAID,
+        field=".oversubscription",
+    ),
     _not_reserved("spec.env[]"),
     _not_reserved("spec.podAdditions.env[]"),
 )

@@ -1,0 +1,263 @@
+"""How long a gang's communication takes on the nodes that it has, in the order of its ranks; and where it is held up.
+
+Groups of one axis of the mesh work side by side, so they share: the interfaces of a node among all rings that leave it, the
+uplink of a domain among all that leave the domain. A ring is as fast as its slowest edge. Axes are added up, as if one followed
+the other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from trainyard.planner import collectives
+from trainyard.planner.collectives import Collective, Group
+from trainyard.planner.links import Link, Links
+from trainyard.planner.traffic import Traffic
+from trainyard.topology.tree import Tree
+
+NOMINAL_BYTES: Final = 2**30
+"""Size of the all-reduce that a gang's bus bandwidth is predicted for: large enough that latencies hardly count."""
+
+NODE: Final = "node"
+"""The bottleneck where it is the nodes' own interfaces."""
+GANG: Final = "gang"
+"""The axis of what all processes do together."""
+INSIDE: Final = "inside the node"
+"""The bottleneck where it is the way between the processes of a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One entry of the traffic with what it takes in each step."""
+
+    traffic: Traffic
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step. exposed: communication that nothing is computed beside; share: of the step that is so."""
+
+    compute_seconds: float
+    exposed_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return self.compute_seconds + self.exposed_seconds
+
+    @property
+    def share(self) -> float:
+        """Between 0 and 1."""
+        return self.exposed_seconds / self.seconds if self.seconds > 0.0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a placement is worth.
+
+    timed: the traffic with its seconds. ring_edges: for each level how many edges of the ring over all nodes leave a domain of
+    it. bottleneck: the level whose uplinks hold that ring up, `node` or `inside the node`. bus_bandwidth: of an all-reduce of 1
+    GiB over the whole gang, bytes a second; 0 for a single process.
+    """
+
+    timed: tuple[Timed, ...]
+    ring_edges: Mapping[str, int]
+    bottleneck: str
+    bus_bandwidth: float
+    whole: Group = field(repr=False)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of communication in a step, by axis."""
+        total: dict[str, float] = {}
+        for timed in self.timed:
+            total[timed.traffic.axis] = total.get(timed.traffic.axis, 0.0) + timed.seconds
+        return total
+
+    def step(self, compute_seconds: float) -> StepTime:
+        """A step that computes for so long. What can overlap with computing does so as far as the computing lasts; whatever
+        cannot, and the rest, is exposed."""
+        beside = sum(timed.seconds for timed in self.timed if timed.traffic.overlaps)
+        alone = sum(timed.seconds for timed in self.timed if not timed.traffic.overlaps)
+        return StepTime(compute_seconds, alone + max(0.0, beside - compute_seconds))
+
+
+def step(
+    links: Links,
+    tree: Tree,
+    nodes: Sequence[str],
+    processes_per_node: int = 1,
+    traffic: Sequence[Traffic] = (),
+    others: Mapping[int, int] | None = None,
+) -> Prediction:
+    """The prediction for a gang.
+
+    nodes: of its members in rank order; a node with several members stands there several times. processes_per_node: of each
+    member. traffic: in each step, with sizes and strides in ranks of processes; without any, one all-reduce of 1 GiB over all.
+    others: by number of a domain of the tree's index, how many jobs besides this one send over its uplink.
+    A node that the tree does not hold shares no domain with any other.
+    """
+    network = _Network(links, tree, nodes, others or {})
+    world = len(nodes) * processes_per_node
+    whole = network.rings([_Ring(network.sequence(range(len(nodes)), 1), world, 1)])[0]
+    message = collectives.seconds(Collective.ALL_REDUCE, whole.group, NOMINAL_BYTES)
+    factor = collectives.bus_factor(Collective.ALL_REDUCE, world)
+    wanted = traffic or (Traffic(GANG, Collective.ALL_REDUCE, world, 1, NOMINAL_BYTES),)
+    shared: dict[tuple[int, int, bool], list[Group]] = {(world, 1, False): [whole.group]}
+    timed = []
+    for entry in wanted:
+        if entry.size < 2:
+            timed.append(Timed(entry, 0.0))
+            continue
+        key = (entry.size, entry.stride, entry.collective is Collective.SEND_RECEIVE)
+        if key not in shared:
+            shared[key] = _groups(network, world, processes_per_node, *key)
+        slowest = max(collectives.seconds(entry.collective, group, entry.bytes) for group in shared[key])
+        timed.append(Timed(entry, slowest * entry.count))
+    return Prediction(
+        timed=tuple(timed),
+        ring_edges=whole.edges,
+        bottleneck=whole.bottleneck,
+        bus_bandwidth=factor * NOMINAL_BYTES / message if message > 0.0 else 0.0,
+        whole=whole.group,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the status says of a prediction. bus_bandwidth: bytes a second; communication_share: of a step, None where it is not
+    known how long it computes."""
+
+    bus_bandwidth: float
+    communication_share: float | None
+    bottleneck: str
+
+
+def summary(prediction: Prediction, compute_seconds: float | None = None) -> Summary:
+    """The numbers for the status. compute_seconds: of a step; None where nothing is known of the model."""
+    share = None if compute_seconds is None else prediction.step(compute_seconds).share
+    return Summary(prediction.bus_bandwidth, share, prediction.bottleneck)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """A group, or several that use the same nodes in the same order. nodes: positions, each once per stay; members: of one group;
+    times: how many such groups there are. open: the last node sends nothing to the first, and all send both ways."""
+
+    nodes: tuple[int, ...]
+    members: int
+    times: int
+    open: bool = False
+
+    def edges(self) -> Iterator[tuple[int, int]]:
+        yield from pairwise(self.nodes)
+        if self.open:
+            yield from pairwise(self.nodes[::-1])
+        elif len(self.nodes) > 1:
+            yield self.nodes[-1], self.nodes[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A ring with what it can use of the network. edges: by level, how many of its edges leave a domain."""
+
+    group: Group
+    edges: Mapping[str, int]
+    bottleneck: str
+
+
+class _Network:
+    """The domains around the nodes of one gang, by position; those of unknown nodes have numbers below zero."""
+
+    def __init__(self, links: Links, tree: Tree, nodes: Sequence[str], others: Mapping[int, int]) -> None:
+        index = tree.index
+        self.links, self.index, self.others = links, index, others
+        self.depth = len(tree.levels)
+        unknown = {name: -n for n, name in enumerate(dict.fromkeys(n for n in nodes if n not in index.position), 1)}
+        self.positions = [index.position[name] if name in index.position else unknown[name] for name in nodes]
+        self.chains = {position: self._chain(position) for position in set(self.positions)}
+        self.latency = [links.edge(depth).latency_seconds for depth in range(self.depth + 1)]
+
+    def _chain(self, position: int) -> tuple[int, ...]:
+        """The domains around a node, the narrowest first, without the whole cluster."""
+        if position < 0:
+            return (position,) * self.depth
+        return tuple(self.index.around(position))[: self.depth]
+
+    def sequence(self, ranks: Iterable[int], per_node: int) -> tuple[int, ...]:
+        """The nodes on which these ranks are, in their order; neighbours on one node count once."""
+        found: list[int] = []
+        for rank in ranks:
+            position = self.positions[rank // per_node]
+            if not found or found[-1] != position:
+                found.append(position)
+        if len(found) > 1 and found[0] == found[-1]:
+            found.pop()
+        return tuple(found)
+
+    def crossed(self, a: int, b: int) -> Iterator[tuple[int, int]]:
+        """The domains that the way from a to b leaves, with their depths, the narrowest first."""
+        for n, (ours, theirs) in enumerate(zip(self.chains[a], self.chains[b], strict=True)):
+            if ours == theirs:
+                return
+            yield ours, self.depth - n
+
+    def rings(self, rings: Sequence[_Ring]) -> list[_Found]:
+        """What each of some rings gets while all of them are busy."""
+        leaving: Counter[tuple[int, int]] = Counter()  # (domain, depth); a node stands there with depth + 1
+        for ring in rings:
+            for a, b in ring.edges():
+                leaving[a, self.depth + 1] += ring.times
+                for crossed in self.crossed(a, b):
+                    leaving[crossed] += ring.times
+        share = {at: self._capacity(*at) / (flows + self.others.get(at[0], 0)) for at, flows in leaving.items()}
+        return [self._found(ring, share) for ring in rings]
+
+    def _capacity(self, domain: int, depth: int) -> float:
+        if depth > self.depth:
+            return self.links.node.bytes_per_second
+        nodes = 1 if domain < 0 else self.index.domains[domain].end - self.index.domains[domain].first
+        return self.links.capacity(depth, nodes)
+
+    def _found(self, ring: _Ring, share: Mapping[tuple[int, int], float]) -> _Found:
+        edges: Counter[int] = Counter()
+        least, where, latency, count = self.links.node.bytes_per_second, self.depth + 1, 0.0, 0
+        for a, b in ring.edges():
+            count += 1
+            narrowest = self.depth
+            for at in ((a, self.depth + 1), *self.crossed(a, b)):
+                if at[1] <= self.depth:
+                    edges[at[1]] += 1
+                    narrowest = at[1] - 1
+                if share[at] < least:
+                    least, where = share[at], at[1]
+            latency += self.latency[narrowest]
+        levels = self.links.levels
+        between = Link(least, latency / count if count else self.links.node.latency_seconds)
+        group = Group(ring.members, max(1, len(ring.nodes)), between, self.links.inside, self.links.multicast)
+        return _Found(
+            group=group,
+            edges={name: edges[depth] for depth, name in enumerate(levels, start=1)},
+            bottleneck=INSIDE if not count else NODE if where > self.depth else levels[where - 1],
+        )
+
+
+def _groups(network: _Network, world: int, per_node: int, size: int, stride: int, open_: bool) -> list[Group]:
+    """The groups of an axis, those alike once."""
+    if world % (size * stride):
+        raise ValueError(f"an axis of {size} with stride {stride} does not divide {world} processes")
+    alike = per_node if stride % per_node == 0 else 1  # the processes of a node then have the same neighbours
+    rings: Counter[tuple[int, ...]] = Counter()
+    for block in range(0, world, size * stride):
+        for inner in range(0, stride, alike):
+            first = block + inner
+            rings[network.sequence(range(first, first + size * stride, stride), per_node)] += alike
+    return list(
+        dict.fromkeys(
+            found.group for found in network.rings([_Ring(nodes, size, times, open_) for nodes, times in rings.items()])
+        )
+    )

@@ -1,0 +1,128 @@
+"""What the network is taken for: what the administrator says, what labels tell, and what is assumed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trainyard.api.fabric import FabricSpec
+from trainyard.planner.links import INSTANCE_TYPE, LOOPBACK, links_of
+from trainyard.planner.machines import ACCELERATORS, MACHINES, NETWORKS, PRODUCT, accelerator_named, accelerator_of
+from trainyard.topology.tree import Level
+
+LEVELS = (Level("spine", "s"), Level("leaf", "l"))
+
+
+def a_fabric(
+    leaf: dict[str, object] | None = None, spine: dict[str, object] | None = None, **spec: object
+) -> FabricSpec:
+    return FabricSpec.model_validate(
+        {
+            "kind": "tcp",
+            "levels": [
+                {"name": "spine", "nodeLabel": "s", **(spine or {})},
+                {"name": "leaf", "nodeLabel": "l", **(leaf or {})},
+            ],
+            **spec,
+        }
+    )
+
+
+LAB = a_fabric({"bandwidth": "400Mbps"}, {"bandwidth": "200Mbps"}, node={"nicBandwidth": "2Gbps"})
+TCP = NETWORKS["TCP"].usable
+
+
+def test_what_the_fabric_says_counts_less_what_the_protocol_takes() -> None:
+    links = links_of(LAB, LEVELS)
+    assert [links.edge(depth).bytes_per_second for depth in (0, 1, 2)] == pytest.approx(
+        [25e6 * TCP, 50e6 * TCP, 250e6 * TCP]
+    )
+    assert links.edge(3).bytes_per_second == LOOPBACK[0]
+    assert links.declared
+    assert [uplink.declared for uplink in links.uplinks] == [True, True]
+
+
+def test_an_oversubscribed_tier_leaves_each_node_its_share() -> None:
+    links = links_of(
+        a_fabric({"oversubscription": 2}, {"oversubscription": 4}, node={"nicBandwidth": "80Gbps"}), LEVELS
+    )
+    node = 10e9 * TCP
+    assert [links.edge(depth).bytes_per_second for depth in (0, 1, 2)] == pytest.approx([node / 8, node / 2, node])
+    assert links.capacity(2, nodes=16) == pytest.approx(16 * node / 2)
+    assert links.capacity(1, nodes=64) == pytest.approx(64 * node / 8)
+
+
+def test_a_message_takes_longer_with_every_tier_it_climbs() -> None:
+    links = links_of(a_fabric({"latency": "2us"}, {"latency": "3us"}, node={"latency": "10us"}), LEVELS)
+    assert [links.edge(depth).latency_seconds for depth in (0, 1, 2)] == pytest.approx([15e-6, 12e-6, 10e-6])
+
+
+@pytest.mark.parametrize(
+    ("instance", "gigabytes"),
+    [("p5.48xlarge", 384), ("p4de.24xlarge", 48), ("Standard_ND96asr_v4", 192), ("a3-ultragpu-8g", 372)],
+)
+def test_a_machine_is_known_by_its_instance_type(instance: str, gigabytes: float) -> None:
+    links = links_of(None, LEVELS, [{INSTANCE_TYPE: instance}] * 3 + [{INSTANCE_TYPE: "m5.large"}])
+    assert links.node.bytes_per_second == pytest.approx(gigabytes * 1e9)
+    assert not links.declared
+    assert links.source == MACHINES[instance].source
+
+
+def test_what_is_assumed_says_so() -> None:
+    unknown = links_of(None, LEVELS, [{PRODUCT: "NVIDIA-H200"}])
+    assert unknown.node.bytes_per_second == pytest.approx(384e9)
+    assert unknown.source.startswith("assumed: ")
+    assert not any(uplink.declared for uplink in unknown.uplinks)
+    assert links_of(None, ()).source == "assumed: one 10 Gb/s Ethernet interface"
+
+
+def test_the_fabric_wins_over_the_machine_field_by_field() -> None:
+    fabric = a_fabric(kind="generic", node={"nics": 4})
+    links = links_of(fabric, LEVELS, [{INSTANCE_TYPE: "p6-b200.48xlarge", PRODUCT: "NVIDIA-B200"}])
+    assert links.node.bytes_per_second == pytest.approx(4 * 48e9)
+    assert links.inside.bytes_per_second == pytest.approx(721.8e9)
+    said = links_of(a_fabric(node={"acceleratorBandwidth": "450GB/s"}), LEVELS, [{PRODUCT: "NVIDIA-B200"}])
+    assert said.inside.bytes_per_second == pytest.approx(360e9)
+
+
+@pytest.mark.parametrize(
+    ("product", "name"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "H100"),
+        ("NVIDIA-H100-PCIe", "H100-PCIE"),
+        ("NVIDIA-A100-SXM4-80GB-SHARED", "A100-SXM4-80GB"),
+        ("NVIDIA-GB200", "GB200"),
+        ("NVIDIA-B200", "B200"),
+        ("Tesla-T4", None),
+        ("", None),
+    ],
+)
+def test_an_accelerator_is_known_by_the_label_of_feature_discovery(product: str, name: str | None) -> None:
+    found = accelerator_of({PRODUCT: product})
+    assert (found and found.name) == name
+
+
+def test_every_accelerator_is_found_by_its_own_name() -> None:
+    assert [accelerator_named(known.name) for known in ACCELERATORS] == list(ACCELERATORS)
+
+
+ratios = st.floats(1.0, 8.0)
+bandwidths = st.sampled_from(["100Mbps", "1Gbps", "50GB/s"])
+tiers = st.one_of(
+    st.fixed_dictionaries({"oversubscription": ratios}), st.fixed_dictionaries({"bandwidth": bandwidths}), st.just({})
+)
+
+
+@given(tiers, tiers)
+def test_a_broader_domain_is_never_nearer(leaf: dict[str, object], spine: dict[str, object]) -> None:
+    links = links_of(a_fabric(leaf, spine, node={"nicBandwidth": "1Gbps"}), LEVELS)
+    edges = [links.edge(depth) for depth in (2, 1, 0)]
+    assert [e.bytes_per_second for e in edges] == sorted((e.bytes_per_second for e in edges), reverse=True)
+    assert [e.latency_seconds for e in edges] == sorted(e.latency_seconds for e in edges)
+
+
+@given(
+    st.permutations([{INSTANCE_TYPE: "p5.48xlarge"}, {INSTANCE_TYPE: "p4de.24xlarge"}, {PRODUCT: "NVIDIA-H100"}, {}])
+)
+def test_the_order_of_nodes_changes_nothing(labels: list[dict[str, str]]) -> None:
+    assert links_of(None, LEVELS, labels) == links_of(None, LEVELS, sorted(labels, key=str))

@@ -1,0 +1,170 @@
+"""What a placement is worth: shared uplinks, the slowest edge, and what a step exposes of its communication."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trainyard.api.fabric import FabricSpec
+from trainyard.planner import collectives, predict
+from trainyard.planner.collectives import Collective
+from trainyard.planner.links import Links, links_of
+from trainyard.planner.machines import NETWORKS
+from trainyard.planner.traffic import Traffic
+from trainyard.topology.tree import Level, Tree
+
+LEVELS = (Level("spine", "s"), Level("leaf", "l"))
+USABLE = NETWORKS["TCP"].usable
+MIB = 2**20
+
+
+def a_tree(spines: int = 2, leaves: int = 2, nodes: int = 2) -> Tree:
+    return Tree(
+        LEVELS,
+        {f"{s}{leaf}{n}": (f"s{s}", f"l{leaf}") for s in range(spines) for leaf in range(leaves) for n in range(nodes)},
+    )
+
+
+def the_lab(node: str = "2Gbps", leaf: str = "400Mbps", spine: str = "200Mbps") -> Links:
+    levels = [
+        {"name": "spine", "nodeLabel": "s", "bandwidth": spine},
+        {"name": "leaf", "nodeLabel": "l", "bandwidth": leaf},
+    ]
+    fabric = FabricSpec.model_validate({"kind": "tcp", "levels": levels, "node": {"nicBandwidth": node}})
+    return links_of(fabric, LEVELS)
+
+
+ORDERED = tuple(a_tree().paths)
+ALTERNATING = ("000", "100", "001", "101", "010", "110", "011", "111")
+
+
+def seconds(nodes: tuple[str, ...], links: Links | None = None, size: float = 16 * MIB, **more: object) -> float:
+    one = Traffic("gang", Collective.ALL_REDUCE, len(nodes), 1, size)
+    return predict.step(links or the_lab(), a_tree(), nodes, 1, [one], **more).seconds["gang"]  # type: ignore[arg-type]
+
+
+def test_the_order_of_ranks_costs_what_the_uplinks_are_shared_by() -> None:
+    planned, worst = seconds(ORDERED), seconds(ALTERNATING)
+    assert planned == pytest.approx(2 * 7 / 8 * 16 * MIB / (25e6 * USABLE), rel=0.01)
+    assert worst == pytest.approx(4 * planned, rel=0.01)
+
+
+def test_within_a_leaf_its_uplink_does_not_matter() -> None:
+    assert seconds(("000", "001")) == pytest.approx(16 * MIB / (250e6 * USABLE), rel=0.01)
+    assert seconds(("000", "010")) == pytest.approx(16 * MIB / (50e6 * USABLE), rel=0.01)
+
+
+def test_the_bottleneck_is_the_tier_that_holds_the_ring_up() -> None:
+    def of(nodes: tuple[str, ...], processes: int = 1) -> str:
+        return predict.step(the_lab(), a_tree(), nodes, processes).bottleneck
+
+    assert (of(ORDERED), of(ORDERED[:4]), of(ORDERED[:2])) == ("spine", "leaf", "node")
+    assert of(("000",), 4) == predict.INSIDE
+
+
+def test_a_job_beside_it_halves_the_uplink() -> None:
+    tree = a_tree()
+    spine = tree.index.at_depth[1][0]
+    assert seconds(ORDERED, others={spine: 1}) == pytest.approx(2 * seconds(ORDERED), rel=0.01)
+
+
+def test_groups_side_by_side_share_a_nodes_interfaces() -> None:
+    links, tree = the_lab(), a_tree()
+    pairs = [Traffic("replicate", Collective.ALL_REDUCE, 2, 4, 16 * MIB)]
+    four_groups = predict.step(links, tree, ("000", "001"), 4, pairs).seconds["replicate"]
+    whole = [Traffic("replicate", Collective.ALL_REDUCE, 2, 1, 4 * 16 * MIB)]
+    one_group = predict.step(links, tree, ("000", "001"), 1, whole).seconds["replicate"]
+    assert four_groups == pytest.approx(one_group, rel=0.01)
+
+
+def test_an_axis_inside_the_nodes_never_meets_the_network() -> None:
+    inside = [Traffic("shard", Collective.ALL_GATHER, 4, 1, 16 * MIB)]
+    fast, slow = the_lab(), the_lab(node="1Mbps")
+    assert (
+        predict.step(fast, a_tree(), ORDERED, 4, inside).timed == predict.step(slow, a_tree(), ORDERED, 4, inside).timed
+    )
+
+
+def test_a_chain_of_stages_does_not_close() -> None:
+    chain = [Traffic("pipeline", Collective.SEND_RECEIVE, 8, 1, 16 * MIB)]
+    assert predict.step(the_lab(), a_tree(), ORDERED, 1, chain).seconds["pipeline"] == pytest.approx(
+        16 * MIB / (25e6 * USABLE), rel=0.01
+    )
+
+
+def test_several_members_on_one_node_are_one_stay() -> None:
+    tree, links = a_tree(), the_lab()
+    twice = predict.step(links, tree, ("000", "000", "001", "001"), 1)
+    once = predict.step(links, tree, ("000", "001"), 2)
+    assert (twice.bus_bandwidth, twice.ring_edges) == (once.bus_bandwidth, once.ring_edges)
+
+
+def test_a_node_that_has_left_the_tree_shares_nothing() -> None:
+    assert predict.step(the_lab(), a_tree(), ("000", "gone"), 1).ring_edges == {"spine": 2, "leaf": 2}
+
+
+def test_a_cluster_without_tiers_is_held_up_by_its_nodes() -> None:
+    tree = Tree((), {"a": (), "b": (), "c": ()})
+    found = predict.step(links_of(None, ()), tree, ("a", "b", "c"))
+    assert (found.bottleneck, found.ring_edges) == (predict.NODE, {})
+    assert found.bus_bandwidth == pytest.approx(1.25e9 * USABLE, rel=0.01)
+
+
+def test_a_single_process_has_nobody_to_talk_to() -> None:
+    found = predict.step(the_lab(), a_tree(), ("000",), 1)
+    assert (found.bus_bandwidth, found.seconds) == (0.0, {"gang": 0.0})
+
+
+def test_an_axis_that_does_not_divide_the_processes_is_refused() -> None:
+    with pytest.raises(ValueError, match="an axis of 3 with stride 1 does not divide 8 processes"):
+        predict.step(the_lab(), a_tree(), ORDERED, 1, [Traffic("shard", Collective.ALL_GATHER, 3, 1, 1.0)])
+
+
+def test_what_overlaps_is_hidden_as_long_as_something_is_computed() -> None:
+    traffic = [
+        Traffic("shard", Collective.ALL_GATHER, 8, 1, 16 * MIB, overlaps=True),
+        Traffic("replicate", Collective.ALL_REDUCE, 8, 1, 16 * MIB),
+    ]
+    found = predict.step(the_lab(), a_tree(), ORDERED, 1, traffic)
+    gather, reduce = found.seconds["shard"], found.seconds["replicate"]
+    hidden, half = found.step(10.0), found.step(gather / 2)
+    assert hidden.exposed_seconds == pytest.approx(reduce)
+    assert hidden.share == pytest.approx(reduce / (10.0 + reduce))
+    assert half.exposed_seconds == pytest.approx(reduce + gather / 2)
+    assert predict.summary(found).communication_share is None
+    assert predict.summary(found, 10.0).communication_share == hidden.share
+
+
+orders = st.permutations(ORDERED)
+
+
+@given(orders, st.integers(0, 7))
+def test_where_a_ring_begins_and_which_way_it_runs_changes_nothing(order: list[str], start: int) -> None:
+    plain = seconds(tuple(order))
+    assert seconds((*order[start:], *order[:start])) == pytest.approx(plain)
+    assert seconds(tuple(order[::-1])) == pytest.approx(plain)
+
+
+@given(orders)
+def test_no_order_is_faster_than_depth_first(order: list[str]) -> None:
+    assert seconds(tuple(order)) >= seconds(ORDERED) * (1 - 1e-9)
+
+
+@given(orders, st.sampled_from([(8, 1), (4, 2), (2, 4), (2, 1), (4, 1)]), st.sampled_from(Collective))
+def test_an_axis_takes_what_its_slowest_group_takes_alone_or_longer(
+    order: list[str], axis: tuple[int, int], collective: Collective
+) -> None:
+    size, stride = axis
+    together = predict.step(the_lab(), a_tree(), order, 1, [Traffic("x", collective, size, stride, 1e8)]).seconds["x"]
+    first = [order[n * stride] for n in range(size)]
+    alone = predict.step(the_lab(), a_tree(), first, 1, [Traffic("x", collective, size, 1, 1e8)]).seconds["x"]
+    assert together >= alone * (1 - 1e-9)
+
+
+@given(orders)
+def test_bus_bandwidth_is_that_of_the_whole_gang(order: list[str]) -> None:
+    found = predict.step(the_lab(), a_tree(), order)
+    took = found.seconds["gang"]
+    factor = collectives.bus_factor(Collective.ALL_REDUCE, 8)
+    assert found.bus_bandwidth == pytest.approx(factor * predict.NOMINAL_BYTES / took)
+    assert found.bus_bandwidth <= 250e6
