@@ -224,6 +224,63 @@ ROWS: Final = (
         ),
     ),
     Row(
+        "What is free",
+        (
+            Panel(
+                "Free accelerators",
+                "Of nodes that are ready and not cordoned.",
+                "short",
+                (
+                    Query(
+                        "max by (resource, per_node) (trainyard_fragmentation_free_accelerators)",
+                        "{{per_node}} {{resource}}",
+                    ),
+                ),
+                6,
+            ),
+            Panel(
+                "Largest gang that fits",
+                "Nodes of it, by level: how far free nodes are apart.",
+                "short",
+                (
+                    Query(
+                        "max by (level, resource, per_node) (trainyard_fragmentation_largest_gang_nodes)",
+                        "{{level}} ({{per_node}} {{resource}})",
+                    ),
+                ),
+                6,
+            ),
+            Panel(
+                "Free gangs of 8 nodes",
+                "How many would fit at once, each within one domain of the level.",
+                "short",
+                (
+                    Query(
+                        'max by (level, resource, per_node) (trainyard_fragmentation_free_gangs{size="8"})',
+                        "{{level}} ({{per_node}} {{resource}})",
+                    ),
+                ),
+                6,
+            ),
+            Panel(
+                "Free, and of no use",
+                "Share of the free accelerators that a gang of a size cannot use, and the mean over sizes of 2 to 64 nodes.",
+                "percentunit",
+                (
+                    Query(
+                        "max by (resource, per_node) (trainyard_fragmentation_expected_ratio)",
+                        "mean ({{per_node}} {{resource}})",
+                    ),
+                    Query(
+                        "max by (size, resource, per_node) (trainyard_fragmentation_unusable_ratio)",
+                        "{{size}} nodes ({{per_node}} {{resource}})",
+                    ),
+                ),
+                6,
+            ),
+        ),
+    ),
+    Row(
         "The operator itself",
         (
             Panel("Leaders", "Exactly one.", "short", (Query("sum(trainyard_leader)", "leaders"),), 6),

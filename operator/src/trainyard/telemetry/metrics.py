@@ -20,6 +20,7 @@ from trainyard.api.conditions import Phase
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.status import Status
 from trainyard.cycle.actions import Action
+from trainyard.telemetry.fragmentation import Stock, fragmentation_families
 from trainyard.telemetry.topology import Layout, topology_families
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Node, World
@@ -253,6 +254,7 @@ class Scene(Collector):
     def __init__(self) -> None:
         self._world = World()
         self._layout = Layout()
+        self._stock = Stock()
 
     def show(self, world: World) -> None:
         """Describe this world from now on."""
@@ -276,6 +278,7 @@ class Scene(Collector):
         )
         yield _family("trainyard_world_objects", "Objects in the caches.", "kind", _objects(world))
         yield from topology_families(layout.coverage)
+        yield from fragmentation_families(self._stock.of(world))
         yield from _training(world)
 
 
