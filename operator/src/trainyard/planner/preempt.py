@@ -1,96 +1,75 @@
 """Whom to ask to leave, so that a gang of higher priority fits.
 
-Only jobs of lower priority, and none unless it helps. Where jobs of low priority are enough no higher one is touched; then the
-fewest jobs; then those of lowest priority; then the youngest, which lose least, and of these the smallest. A job
-yields as a whole, so all of its room counts.
+Only jobs of lower priority, and none unless it helps. Where jobs of low priority are enough no higher one is touched. Then what
+costs least: GPU-seconds of work that is lost or repeated, as `planner.loss` counts them, rounded to whole ones. Of sets that cost
+the same the one of the fewest jobs, then the one after which the gang has the best place, then jobs of lowest priority, then the
+youngest, then the smallest. A job leaves as a whole; one that can run with fewer members may give up some of its nodes instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final
 
+from trainyard.planner.loss import NOTHING, Loss
 from trainyard.planner.place import AVOIDED, Placement, place, required_depth
 from trainyard.planner.request import Request
-from trainyard.topology.tree import Path
-from trainyard.world.demand import Demand
+from trainyard.planner.victims import TIE, Moves, Solution, Tenancy, Tenant
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
 
-MAX_EXACT = 12
-"""Up to how many victims the fewest are searched for; of more, a set from which none can be left out must do."""
+KEPT: Final = "kept for others"
+"""Why a node that an older job is gathering is not eligible."""
 
-MAX_WORK = 50_000
-"""How many times the search may look at a node, about a tenth of a second; after that the same. Counted work, not time: the
-answer does not depend on how busy the machine is."""
+MOST_PLANS: Final = 8
+"""How many sets that cost the same are planned, to see which leaves the best place."""
+
+_ONE_JOB: Final = TIE
+_ONE_GPU_SECOND: Final = TIE << 20  # more jobs than there can be
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A job that holds nodes. key: namespace and name; started: of its attempt; usage: what it takes, by node."""
+    """A job that holds nodes.
+
+    key: namespace and name; started: of its attempt. usage: what it takes by node, its members that are still to be made
+    included. members: how many of its members are on a node, where it is not one. accelerators: of all members, or processes
+    where they have none. loss: what it loses by giving way. at_least: with how many members it would go on; None: only with all.
+    """
 
     uid: str
     key: str
     priority: int
     started: float
     usage: Mapping[str, Resources]
+    accelerators: int = 0
+    loss: Loss = NOTHING
+    at_least: int | None = None
+    members: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many members it has."""
+        return sum(self.members.get(node, 1) for node in self.usage)
 
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """victims: uids of the jobs that must leave, all of them; placement: the nodes that the gang then gets."""
+    """Who gives way, and what for.
+
+    victims: uids of the jobs that must leave, all of them. shrink: uids of those that go on with fewer members, with how many;
+    vacated: the nodes that these leave. freed: what all of them leave behind, by node. placement: the nodes that the gang then
+    gets. cost_gpu_seconds: what giving way costs all of them.
+    """
 
     victims: tuple[str, ...]
     placement: Placement
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What a set of victims would free, as it grows and shrinks.
-
-    domains: of the nodes that are eligible and have no room, by node; room: theirs, with what the victims leave.
-    free: by domain, how many nodes have room; with what the victims leave. work: how many times a node was looked at.
-    """
-
-    needed: int
-    demand: Demand
-    domains: Mapping[str, Path]
-    room: dict[str, dict[str, int]]
-    free: dict[Path, int]
-    work: int = 0
-
-    def add(self, victim: Candidate) -> None:
-        """Let one leave."""
-        self._count(victim, 1)
-
-    def remove(self, victim: Candidate) -> None:
-        """Let one stay after all."""
-        self._count(victim, -1)
-
-    def lacks(self, domain: Path) -> int:
-        """How many more nodes the gang needs in a domain."""
-        return self.needed - self.free.get(domain, 0)
-
-    def suffices(self) -> bool:
-        """Whether any domain has room for the gang."""
-        return any(n >= self.needed for n in self.free.values())
-
-    def touched(self, victim: Candidate, domain: Path | None = None) -> int:
-        """How many nodes without room would have more: the most that one victim can free. In one domain, or in all."""
-        at = (self.domains.get(node) for node in victim.usage)
-        return sum(found is not None and domain in (None, found) for found in at)
-
-    def _count(self, victim: Candidate, sign: int) -> None:
-        for node, amounts in victim.usage.items():
-            left = self.room.get(node)
-            if left is None:
-                continue
-            self.work += 1
-            before = self.demand.fit(left)
-            for name, amount in amounts.items():
-                left[name] = left.get(name, 0) + sign * amount
-            domain = self.domains[node]
-            self.free[domain] = self.free.get(domain, 0) + self.demand.fit(left) - before
+    shrink: Mapping[str, int] = field(default_factory=dict)
+    vacated: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    freed: Mapping[str, Resources] = field(default_factory=dict)
+    cost_gpu_seconds: float = 0.0
 
 
 def preempt(
@@ -100,112 +79,103 @@ def preempt(
     candidates: Sequence[Candidate],
     without: Collection[str] = frozenset(),
 ) -> Preemption | None:
-    """The jobs that must leave for a gang that has no place now; None where it has one, or no set of lower priority would help.
+    """Who must give way for a gang that has no place now; None where it has one, or nobody of lower priority could make one.
 
-    priority: of the gang. without: nodes that it may not have. No victim can be left out: with any one of them staying, the
-    gang would not fit.
+    priority: of the gang. without: nodes that it may not have. Nobody can be left out: with any one of them staying as it is, or
+    a shrinking one on one more of its nodes, the gang would not fit.
     """
     depth = required_depth(room.inventory.tree, request)
     if depth is None:
         return None
-    tally = _tally(room, request, without, depth)
-    if tally.suffices():
+    lower = sorted((c for c in candidates if c.priority < priority), key=_preference)
+    tenancy = _tenancy(room, request, depth, lower, without)
+    if tenancy.suffices():
         return None
-    lower = [c for c in candidates if c.priority < priority and tally.touched(c)]
-    allowed: list[Candidate] = []
-    for candidate in sorted(lower, key=lambda c: (c.priority, -c.started, len(c.usage), c.key, c.uid)):
-        if tally.suffices() and candidate.priority > allowed[-1].priority:
-            break
-        allowed.append(candidate)
-        tally.add(candidate)
-    if not tally.suffices():
+    allowed = _allowed(tenancy, lower)
+    if allowed is None:
         return None
-    victims = _fewest(tally, allowed)
-    after = room.fork()
-    for victim in victims:
-        after.give(victim.usage)
-    placement = place(after.supply(request.demand).without(without), request)
-    return Preemption(tuple(c.uid for c in victims), placement) if isinstance(placement, Placement) else None
+    solutions = sorted(tenancy.solutions(allowed), key=lambda one: (-one.depth, one.price))[:MOST_PLANS]
+    return _best(room, request, tenancy, lower, solutions)
 
 
-def _tally(room: Room, request: Request, without: Collection[str], depth: int) -> _Tally:
-    demand, tree = request.demand, room.inventory.tree
-    supply = room.supply(demand).without(request.avoid, AVOIDED).without(without, "kept for others")
-    full = [
-        name for position, name in enumerate(tree.index.names) if supply.whole[position] and not supply.slots[position]
-    ]
-    return _Tally(
-        needed=request.nodes,
-        demand=demand,
-        domains={node: tree.domain(node, depth) for node in full},
-        room={node: dict(room.free(node)) for node in full},
-        free={tree.index.domains[n].path: supply.free_in[n] for n in tree.index.at_depth[depth] if supply.free_in[n]},
+def _preference(candidate: Candidate) -> tuple[int, float, int, str, str]:
+    return candidate.priority, -candidate.started, len(candidate.usage), candidate.key, candidate.uid
+
+
+def _tenancy(room: Room, request: Request, depth: int, lower: Sequence[Candidate], without: Collection[str]) -> Tenancy:
+    demand = request.demand
+    supply = room.supply(demand).without(request.avoid, AVOIDED)
+    if without:
+        supply = supply.without(without, KEPT)
+    index = supply.index
+
+    def tenant(rank: int, candidate: Candidate) -> Tenant:
+        spots = {
+            position: (usage, candidate.members.get(node, 1))
+            for node, usage in candidate.usage.items()
+            if (position := index.position.get(node)) is not None and supply.slots[position] < supply.whole[position]
+        }
+        accelerators = max(candidate.accelerators, candidate.size)
+        leave = round(candidate.loss.leaving(accelerators)) * _ONE_GPU_SECOND + _ONE_JOB + 2 * rank + 1
+        shrink = round(candidate.loss.shrinking(accelerators)) * _ONE_GPU_SECOND + _ONE_JOB + 2 * rank
+        dispensable = 0 if candidate.at_least is None else max(0, candidate.size - max(1, candidate.at_least))
+        return Tenant(dict(sorted(spots.items())), leave, shrink, dispensable)
+
+    return Tenancy(
+        supply=supply,
+        fit=lambda position, more: room.slots_with(demand, index.names[position], more),
+        members=request.nodes,
+        depth=depth,
+        tenants=[tenant(rank, candidate) for rank, candidate in enumerate(lower)],
     )
 
 
-def _fewest(tally: _Tally, allowed: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The first of the smallest sets that help, in the order of preference. `allowed` together do, and have been added.
-
-    What helps, helps some domain, and for that nobody counts who holds nothing there: so each domain is searched by itself.
-    """
-    preference = {c.uid: n for n, c in enumerate(allowed)}
-    holders = {
-        domain: [c for c in allowed if tally.touched(c, domain)] for domain in tally.free if tally.lacks(domain) <= 0
-    }
-    for candidate in allowed:
-        tally.remove(candidate)
-    tally.work = 0
-    found: list[tuple[Candidate, ...]] = []
-    for size in range(1, min(MAX_EXACT, len(allowed)) + 1):
-        for domain, among in holders.items():
-            some = _first(tally, domain, among, size)
-            if some is not None:
-                found.append(some)
-        if tally.work > MAX_WORK:
-            break
-        if found:
-            return min(found, key=lambda some: [preference[c.uid] for c in some])
-    found += [_pruned(tally, among) for among in holders.values()]
-    return min(found, key=lambda some: (len(some), [preference[c.uid] for c in some]))
+def _allowed(tenancy: Tenancy, lower: Sequence[Candidate]) -> list[int] | None:
+    """The candidates of the lowest priorities that together make room, by number; None where all together do not."""
+    allowed: list[int] = []
+    for _, alike in groupby(range(len(lower)), key=lambda number: lower[number].priority):
+        allowed += [number for number in alike if tenancy.tenants[number].spots]
+        if tenancy.suffices(tenancy.after(dict.fromkeys(allowed))):
+            return allowed
+    return None
 
 
-def _first(tally: _Tally, domain: Path, among: Sequence[Candidate], size: int) -> tuple[Candidate, ...] | None:
-    """The first set of so many, in the order given, that makes room in a domain; None where there is none, or the work is
-    spent. A branch is left where even the largest of those that follow would not be enough."""
-    most = [tally.touched(c, domain) for c in among]
-    for n in range(len(most) - 2, -1, -1):
-        most[n] = max(most[n], most[n + 1])
-
-    def search(start: int, size: int) -> tuple[Candidate, ...] | None:
-        lacking = tally.lacks(domain)
-        if lacking <= 0:
-            return ()
-        for n in range(start, len(among) - size + 1):
-            if size == 0 or lacking > size * most[n] or tally.work > MAX_WORK:
-                return None
-            tally.add(among[n])
-            rest = search(n + 1, size - 1)
-            tally.remove(among[n])
-            if rest is not None:
-                return (among[n], *rest)
+def _best(
+    room: Room, request: Request, tenancy: Tenancy, lower: Sequence[Candidate], solutions: Sequence[Solution]
+) -> Preemption | None:
+    """Of solutions that cost the same the one that leaves the best place."""
+    planned: list[tuple[tuple[int, ...], int, Moves, Placement]] = []
+    for solution in solutions:
+        moves = tenancy.trimmed(solution.moves)
+        placement = place(tenancy.after(moves), replace(request, avoid=frozenset()))
+        if isinstance(placement, Placement):
+            worth = (*placement.spans.values(), *placement.crossings.values())
+            planned.append((worth, solution.price, moves, placement))
+    if not planned:
         return None
+    _, _, moves, placement = min(planned, key=lambda one: one[:2])
+    return _said(room, tenancy, lower, moves, placement)
 
-    return search(0, size)
 
-
-def _pruned(tally: _Tally, holders: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Who is left when all stay who can. Asked first: the highest priority; the small, so that few large ones are left rather
-    than many small; the least preferred."""
-    preference = {c.uid: n for n, c in enumerate(holders)}
-    for candidate in holders:
-        tally.add(candidate)
-    leaving = list(holders)
-    for candidate in sorted(holders, key=lambda c: (-c.priority, tally.touched(c), -preference[c.uid])):
-        tally.remove(candidate)
-        if tally.suffices():
-            leaving.remove(candidate)
+def _said(room: Room, tenancy: Tenancy, lower: Sequence[Candidate], moves: Moves, placement: Placement) -> Preemption:
+    names = tenancy.supply.index.names
+    freed: dict[str, dict[str, int]] = {}
+    shrink: dict[str, int] = {}
+    vacated: dict[str, tuple[str, ...]] = {}
+    cost = 0.0
+    for number in sorted(moves):
+        positions, candidate = moves[number], lower[number]
+        accelerators = max(candidate.accelerators, candidate.size)
+        if positions is None:
+            nodes = tuple(candidate.usage)
+            cost += candidate.loss.leaving(accelerators)
         else:
-            tally.add(candidate)
-    for candidate in leaving:
-        tally.remove(candidate)
-    return tuple(leaving)
+            nodes = vacated[candidate.uid] = tuple(names[position] for position in positions)
+            shrink[candidate.uid] = candidate.size - sum(candidate.members.get(node, 1) for node in nodes)
+            cost += candidate.loss.shrinking(accelerators)
+        for node in nodes:
+            at = freed.setdefault(node, {})
+            for name, amount in candidate.usage[node].items():
+                at[name] = at.get(name, 0) + amount
+    victims = tuple(lower[number].uid for number in sorted(moves) if moves[number] is None)
+    return Preemption(victims, placement, shrink, vacated, freed, cost)
