@@ -42,14 +42,24 @@ async def test_topology_shows_the_nodes_by_place_with_their_room(
         a_node("a", labels={SPINE: "s", LEAF: "l1"}),
         a_node("b", labels={SPINE: "s", LEAF: "l2"}, accelerators=4, unschedulable=True),
     )
-    assert trainyard(control_plane, "topology").splitlines() == [
+    page = trainyard(control_plane, "topology").splitlines()
+    assert page[:2] == [
         "2 nodes; levels: spine > leaf",
-        "spine s",
-        "  leaf l1",
-        f"    {a}  8 of 8 nvidia.com/gpu free",
-        "  leaf l2",
-        f"    {b}  4 of 4 nvidia.com/gpu free, cordoned",
+        "Told by the labels of topograph; complete on 2 accelerator nodes",
     ]
+    first = next(n for n, line in enumerate(page) if line.startswith("DOMAIN"))
+    assert [line.split() for line in page[first : first + 7]] == [
+        ["DOMAIN", "NODES", "READY", "EMPTY", "FREE", "nvidia.com/gpu", "GANGS"],
+        ["cluster", "2", "1", "1", "8", "of", "12"],
+        ["spine", "s", "2", "1", "1", "8", "of", "12"],
+        ["leaf", "l1", "1", "1", "1", "8", "of", "8"],
+        [a, "ready", "8", "of", "8"],
+        ["leaf", "l2", "1", "0", "0", "0", "of", "4"],
+        [b, "cordoned", "4", "of", "4"],
+    ]
+    alone = trainyard(control_plane, "topology", "--no-nodes")
+    assert "spine s" in alone
+    assert not any(name in alone for name in (a, b))
 
 
 def trainyard(plane: ControlPlane, *arguments: str) -> str:

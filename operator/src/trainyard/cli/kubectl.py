@@ -20,7 +20,7 @@ import yaml
 from trainyard import __version__
 from trainyard.api import names
 from trainyard.cli.page import status_page
-from trainyard.cli.yard import topology_page
+from trainyard.cli.yard import MOST_NODES, topology_page
 from trainyard.kube import decode, resources
 from trainyard.kube.client import KubeClient, Object
 from trainyard.kube.errors import ApiError
@@ -53,7 +53,12 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("job", metavar="JOB", help="name of the TrainingJob")
     status.add_argument("-n", "--namespace", help="its namespace; otherwise that of the kubeconfig's current context")
     status.set_defaults(page=_status)
-    topology = commands.add_parser("topology", help="the nodes by place in the network, with room and gangs")
+    topology = commands.add_parser("topology", help="the network as its labels tell it, with room and gangs by domain")
+    topology.add_argument(
+        "--nodes",
+        action=argparse.BooleanOptionalAction,
+        help=f"a line for each node; otherwise in clusters of up to {MOST_NODES} nodes alone",
+    )
     topology.set_defaults(page=_topology)
     for command in (status, topology):
         command.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
@@ -77,7 +82,8 @@ async def _topology(options: argparse.Namespace) -> str:
             nodes={node.name: node for node in nodes},
             pods={pod.uid: pod for pod in pods if pod is not None},
             fabrics={fabric.name: fabric for fabric in fabrics},
-        )
+        ),
+        options.nodes,
     )
 
 

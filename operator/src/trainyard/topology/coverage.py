@@ -56,7 +56,7 @@ def coverage(tree: Tree, nodes: Iterable[Equipped], detected: Detected) -> Cover
     paths = {name: path for name, path in tree.paths.items() if name in counted}
     levels = []
     for depth, level in enumerate(tree.levels, start=1):
-        lacking = tuple(name for name, path in paths.items() if is_private(path[depth - 1]))
+        lacking = tuple(sorted((name for name, path in paths.items() if is_private(path[depth - 1])), key=natural))
         sizes = Counter(path[:depth] for path in paths.values() if not any(map(is_private, path[:depth])))
         levels.append(
             LevelCoverage(
