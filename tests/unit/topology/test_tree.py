@@ -94,3 +94,31 @@ def test_the_index_is_the_tree_by_number(nodes):
     for position, name in enumerate(index.names):
         around = [index.domains[n].path for n in index.around(position)]
         assert around == [tree.domain(name, depth) for depth in range(len(tree.levels), -1, -1)]
+
+
+@given(clusters())
+def test_the_domains_of_a_level_share_out_the_nodes(nodes):
+    tree = a_tree(nodes)
+    for depth, ids in enumerate(tree.index.at_depth):
+        held = [tree.index.names[n] for i in ids for n in range(tree.index.domains[i].first, tree.index.domains[i].end)]
+        assert sorted(held) == sorted(nodes)
+        for i in ids:
+            domain = tree.index.domains[i]
+            assert {tree.domain(tree.index.names[n], depth) for n in range(domain.first, domain.end)} == {domain.path}
+
+
+@given(clusters())
+def test_nobody_is_in_the_domain_of_a_node_without_the_label(nodes):
+    tree = a_tree(nodes)
+    for depth, level in enumerate(LEVELS, start=1):
+        for node in nodes.values():
+            shared = [other for other in nodes if tree.domain(other, depth) == tree.domain(node.name, depth)]
+            assert node.name in shared
+            if level.label not in node.labels:
+                assert shared == [node.name]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["rack-", "r", ""]), st.integers(0, 10**6))))
+def test_names_that_differ_in_a_number_stand_in_the_order_of_the_number(parts):
+    ordered = sorted((f"{prefix}{number}" for prefix, number in parts), key=natural)
+    assert ordered == [f"{prefix}{number}" for prefix, number in sorted(parts)]

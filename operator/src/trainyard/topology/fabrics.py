@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from trainyard.api.fabric import FabricSpec
@@ -32,15 +32,17 @@ def choose(nodes: Iterable[Labelled], fabrics: Iterable[F]) -> F | None:
     """
     labels = [node.labels for node in nodes]
     ranked = sorted(
-        (
-            (-sum(selects(fabric.spec, of) for of in labels), -len(fabric.spec.node_selector), fabric.name, fabric)
-            for fabric in fabrics
-        ),
+        ((-_selected(fabric.spec, labels), -len(fabric.spec.node_selector), fabric.name, fabric) for fabric in fabrics),
         key=lambda entry: entry[:3],
     )
     if not ranked or (labels and ranked[0][0] == 0):
         return None
     return ranked[0][3]
+
+
+def _selected(spec: FabricSpec, labels: Sequence[Mapping[str, str]]) -> int:
+    """On how many of the nodes it is."""
+    return sum(selects(spec, of) for of in labels) if spec.node_selector else len(labels)
 
 
 def selects(spec: FabricSpec, labels: Mapping[str, str]) -> bool:
