@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from support.clusters import FABRIC, GPU, MEMBER, a_cluster, a_node, a_pod, clusters, some_of
 from trainyard.planner import ways as module
 from trainyard.planner.explain import Best, explain, sentence
+from trainyard.planner.loss import loss
 from trainyard.planner.place import Placement, place
 from trainyard.planner.preempt import Candidate
 from trainyard.planner.request import Request
-from trainyard.planner.ways import Case, Kind, Way
+from trainyard.planner.ways import Case, Kind, Pace, Way
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import Node, Pod, Taint, World
 from trainyard.world.room import Room
@@ -36,6 +37,7 @@ class Scene:
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     others: tuple[str, ...] = ()
     priorities: Mapping[str, int] = field(default_factory=dict)
+    at_least: Mapping[str, int] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[str, float] = field(default_factory=dict)
 
@@ -49,7 +51,16 @@ class Scene:
     @property
     def candidates(self) -> list[Candidate]:
         return [
-            Candidate(job, f"default/{job}", self.priorities.get(job, 0), 0.0, {node: {GPU: 8} for node in held})
+            Candidate(
+                uid=job,
+                key=f"default/{job}",
+                priority=self.priorities.get(job, 0),
+                started=0.0,
+                usage={node: {GPU: 8} for node in held},
+                accelerators=8 * len(held),
+                loss=loss(0.0, NOW, checkpointed=NOW - 100.0),
+                at_least=self.at_least.get(job),
+            )
             for job, held in self.jobs.items()
         ]
 
@@ -76,7 +87,8 @@ class Scene:
             case Kind.SHRINK:
                 return replace(self, wanted=replace(self.wanted, nodes=way.members))
             case Kind.YIELD:
-                return replace(self, jobs={job: held for job, held in self.jobs.items() if job not in way.jobs})
+                jobs = {job: held for job, held in self.jobs.items() if job not in way.jobs}
+                return replace(self, jobs={j: tuple(n for n in held if n not in way.nodes) for j, held in jobs.items()})
             case Kind.WAIT:
                 ended = {job for job, time in self.ends.items() if time <= way.time}
                 return replace(self, jobs={job: held for job, held in self.jobs.items() if job not in ended})
@@ -156,8 +168,18 @@ def test_a_job_that_yields_is_named_with_what_it_loses_and_the_priority_that_it_
     scene = replace(scene, others=tuple(n for n in ALL if n[:2] in ("b1", "b2") or n == "a1-1"))
     way = ways(scene)[Kind.YIELD]
     assert way.jobs == ("large",)
-    assert way.text.startswith("default/large yields, losing ")
+    # 100 s since its checkpoint, 30 to save, 60 to restart and 60 in the queue, each times 16 accelerators
+    assert way.cost == 250 * 16
+    assert way.text.startswith("default/large yields, losing 4,000 GPU-seconds")
     assert way.text.endswith("; this job needs a priority above 5 for that, it has 0")
+
+
+def test_a_job_that_may_run_with_fewer_nodes_gives_up_only_what_is_needed():
+    scene = Scene(SMALL, gang(1), {"elastic": ("a1-0", "a1-1", "a2-0")}, at_least={"elastic": 1})
+    scene = replace(scene, others=but("a1-0", "a1-1", "a2-0"))
+    way = ways(scene)[Kind.YIELD]
+    assert (way.jobs, len(way.nodes)) == ((), 1)
+    assert way.text.startswith("default/elastic goes on with 2 of 3 nodes, losing 2,160 GPU-seconds")
 
 
 def test_where_no_single_job_would_do_the_set_is_named():
@@ -167,11 +189,13 @@ def test_where_no_single_job_would_do_the_set_is_named():
 
 def test_a_broader_level_with_its_predicted_price():
     scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0", "a2-0"))
-    case = replace(scene.case, pace=lambda nodes: 1.0 if nodes[0][:2] == nodes[1][:2] else 1.12)
+    case = replace(scene.case, pace=Pace(lambda nodes: 1.0 if nodes[0][:2] == nodes[1][:2] else 1.12))
     way = next(way for way in explain(case).ways if way.kind is Kind.RELAX)
     assert way.level == "spine"
     assert way.text == "spec.placement.within.level: spine: 1.12 times the step time, as predicted, over 2 leaf domains"
     assert way.cost == pytest.approx((1 - 1 / 1.12) * 3600 * 16)
+    alone = explain(replace(case, pace=replace(case.pace, alone=True))).ways
+    assert any("spine: at most 1.12 times the step time" in way.text for way in alone)
 
 
 def test_no_level_at_all_where_no_single_domain_has_room():
@@ -276,6 +300,7 @@ def scenes(draw: st.DrawFn) -> Scene:
         {job: held for job, held in jobs.items() if held},
         tuple(n for n, owner in owners.items() if owner == "other"),
         {job: draw(st.integers(-1, 1)) for job in "pqr"},
+        {job: draw(st.integers(1, 3)) for job in "pq" if draw(st.booleans())},
         {n: "default/older" for n, owner in owners.items() if owner == "kept"},
         {job: NOW + draw(st.integers(0, 3)) for job in "pq" if jobs[job]},
     )
@@ -296,8 +321,10 @@ def test_every_way_that_is_offered_starts_the_job(scene):
 def test_no_single_job_and_no_broader_level_and_no_smaller_gang_is_overlooked(scene):
     offered = explain(scene.case).ways
     alone = [job for job in scene.jobs if scene.after(Way(Kind.YIELD, 0.0, "", jobs=(job,))).starts]
-    singles = [way.jobs for way in offered if way.kind is Kind.YIELD and len(way.jobs) == 1]
-    assert set(singles) == {(job,) for job in alone}
+    yields = [way for way in offered if way.kind is Kind.YIELD]
+    single = [way for way in yields if (len(way.jobs) == 1 and not way.nodes) or not way.jobs]
+    assert len(single) >= len(alone)
+    assert {way.jobs[0] for way in single if way.jobs} <= set(alone)
     relaxed = scene.after(Way(Kind.RELAX, 0.0, "")).starts
     assert any(way.kind is Kind.RELAX for way in offered) == relaxed
     fits = [n for n in range(1, scene.wanted.nodes) if scene.after(Way(Kind.SHRINK, 0.0, "", members=n)).starts]

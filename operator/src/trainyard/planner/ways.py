@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from trainyard.api.model import rfc3339
@@ -21,7 +22,7 @@ from trainyard.api.prose import count
 from trainyard.api.template import ACCELERATORS
 from trainyard.planner.forecast import End, earliest
 from trainyard.planner.place import CLUSTER, Placement, place, required_depth
-from trainyard.planner.preempt import Candidate, preempt
+from trainyard.planner.preempt import Candidate, Preemption, preempt
 from trainyard.planner.request import Request
 from trainyard.planner.suppose import Supposition
 from trainyard.world.records import Resources
@@ -46,8 +47,14 @@ said."""
 
 _ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
 
-Pace = Callable[[Sequence[str]], float]
-"""Predicted seconds of a step on these nodes in rank order."""
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a gang would be. seconds: predicted, of a step on these nodes in rank order, or of its communication alone where
+    nothing is known of what it computes; alone: whether that is so."""
+
+    seconds: Callable[[Sequence[str]], float]
+    alone: bool = False
 
 
 class Kind(StrEnum):
@@ -60,7 +67,7 @@ class Kind(StrEnum):
     SHRINK = "shrink"
     """The job runs with `members` members."""
     YIELD = "yield"
-    """The jobs of these uids leave: `jobs`."""
+    """The jobs of these uids leave: `jobs`; others go on with fewer members, and leave `nodes`."""
     WAIT = "wait"
     """It is `time`, and who was to end until then has."""
     FREE = "free"
@@ -169,7 +176,8 @@ def relax(trials: Trials) -> Iterator[Way]:
             if request.level in found.spans
             else ""
         )
-        predicted = f": {slower:.2f} times the step time, as predicted{over}" if slower is not None else over
+        most = "at most " if case.pace is not None and case.pace.alone else ""
+        predicted = f": {most}{slower:.2f} times the step time, as predicted{over}" if slower is not None else over
         change = f"spec.placement.within.level: {level}" if depth else "spec.placement.within.required: false"
         cost = max(0.0, 1 - 1 / (slower or UNKNOWN_SLOWDOWN)) * HOUR * case.size
         yield Way(Kind.RELAX, cost, change + predicted, level=level)
@@ -193,33 +201,19 @@ def shrink(trials: Trials) -> Iterator[Way]:
 
 
 def give_way(trials: Trials) -> Iterator[Way]:
-    """Single jobs that would make room, those that lose least; where no single one would, the set that costs least."""
+    """Single jobs that would make room, those that lose least; where no single one would, the set that costs least.
+
+    Whoever can run with fewer nodes gives up only some, if that costs less.
+    """
     case = trials.case
     depth = required_depth(case.room.inventory.tree, case.request)
     if depth is None:
         return
     alone = sorted((c for c in case.candidates if _might(trials, c, depth)), key=lambda c: (_loss(c), c.key))
-    offered = 0
-    for candidate in alone:
-        supposed = trials.base.fork()
-        supposed.give(candidate.usage)
-        if trials.plan(supposed) is not None:
-            yield _yielding(case, [candidate])
-            offered += 1
-            if offered == MOST_OF_A_KIND:
-                return
-    if offered:
-        return
-    above = max((c.priority for c in case.candidates), default=0) + 1
-    found = preempt(case.room, case.request, above, case.candidates, case.without.keys())
-    if found is None:
-        return
-    victims = [c for c in case.candidates if c.uid in found.victims]
-    supposed = trials.base.fork()
-    for victim in victims:
-        supposed.give(victim.usage)
-    if trials.plan(supposed) is not None:
-        yield _yielding(case, victims)
+    singles = (_giving_way(trials, [candidate]) for candidate in alone[: 2 * MOST_OF_A_KIND])
+    offered = list(islice(filter(None, singles), MOST_OF_A_KIND))
+    together = _giving_way(trials, case.candidates) if not offered else None
+    yield from offered or filter(None, [together])
 
 
 def _might(trials: Trials, candidate: Candidate, depth: int) -> bool:
@@ -236,19 +230,40 @@ def _might(trials: Trials, candidate: Candidate, depth: int) -> bool:
     return any(base.free_in[number] + more >= trials.case.request.nodes for number, more in gained.items() if more)
 
 
-def _yielding(case: Case, victims: Sequence[Candidate]) -> Way:
-    lost = sum(map(_loss, victims))
-    names = " and ".join(filter(None, (", ".join(v.key for v in victims[:-1]), victims[-1].key)))
-    verb = "yields" if len(victims) == 1 else "yield"
-    highest = max(v.priority for v in victims)
+def _giving_way(trials: Trials, some: Sequence[Candidate]) -> Way | None:
+    """Those of some jobs that would have to give way, whatever their priorities."""
+    case = trials.case
+    above = max((c.priority for c in some), default=0) + 1
+    found = preempt(case.room, case.request, above, some, case.without.keys())
+    if found is None:
+        return None
+    supposed = trials.base.fork()
+    supposed.give(found.freed)
+    return _said(case, found) if trials.plan(supposed) is not None else None
+
+
+def _said(case: Case, found: Preemption) -> Way:
+    whole = [c for c in case.candidates if c.uid in found.victims]
+    part = [c for c in case.candidates if c.uid in found.shrink]
+    says = []
+    if whole:
+        says.append(f"{short([c.key for c in whole])} {'yields' if len(whole) == 1 else 'yield'}")
+    says += [f"{c.key} goes on with {found.shrink[c.uid]} of {count(c.size, 'node')}" for c in part]
+    highest = max(c.priority for c in (*whole, *part))
     needs = f"; this job needs a priority above {highest} for that, it has {case.priority}"
-    text = f"{names} {verb}, losing {lost:,.0f} GPU-seconds{needs if highest >= case.priority else ''}"
-    return Way(Kind.YIELD, lost, text, jobs=tuple(v.uid for v in victims))
+    text = f"{' and '.join(says)}, losing {found.cost_gpu_seconds:,.0f} GPU-seconds"
+    return Way(
+        Kind.YIELD,
+        found.cost_gpu_seconds,
+        text + (needs if highest >= case.priority else ""),
+        nodes=tuple(node for c in part for node in found.vacated[c.uid]),
+        jobs=found.victims,
+    )
 
 
 def _loss(candidate: Candidate) -> float:
     """Accelerator-seconds that are lost when it yields."""
-    return sum(accelerators(amounts) for amounts in candidate.usage.values()) * PERSON
+    return candidate.loss.leaving(max(candidate.accelerators, candidate.size))
 
 
 def wait(trials: Trials) -> Iterator[Way]:
@@ -329,4 +344,5 @@ def _slowdown(case: Case, found: Placement) -> float | None:
     wanted = place(vacant, case.request)
     if not isinstance(wanted, Placement):
         return None
-    return case.pace(found.nodes) / case.pace(wanted.nodes)
+    usual = case.pace.seconds(wanted.nodes)
+    return case.pace.seconds(found.nodes) / usual if usual > 0.0 else None
