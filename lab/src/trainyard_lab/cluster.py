@@ -4,6 +4,7 @@ from pathlib import Path
 
 from trainyard_lab import storage
 from trainyard_lab.api import Api, Object
+from trainyard_lab.fabric import Topology
 from trainyard_lab.labels import LEAF, SPINE, labels
 from trainyard_lab.layout import Lab
 from trainyard_lab.torch_folder import torch_folder
@@ -24,11 +25,11 @@ def furnish(lab: Lab, api: Api) -> None:
 
 def apply_fabric(lab: Lab, api: Api) -> None:
     """Tell Trainyard of the lab's network; its CRD must be there, so this comes after the chart."""
-    api.apply(f"{FABRICS}/{FABRIC}", fabric_object(torch_folder(lab.cache)))
+    api.apply(f"{FABRICS}/{FABRIC}", fabric_object(torch_folder(lab.cache), lab.topology))
 
 
-def fabric_object(torch: Path) -> Object:
-    """The lab's Fabric: its levels and interface, and torch, which no image of the lab holds.
+def fabric_object(torch: Path, topology: Topology) -> Object:
+    """The lab's Fabric: its levels with their rates, its interface, and torch, which no image of the lab holds.
 
     torch: a folder of this machine. Every pod sees it read-only, by the way of pod additions that any cluster's
     administrator has, so samples hold nothing of the lab.
@@ -40,7 +41,11 @@ def fabric_object(torch: Path) -> Object:
         "spec": {
             "kind": "tcp",
             "interface": POD_INTERFACE,
-            "levels": [{"name": "spine", "nodeLabel": SPINE}, {"name": "leaf", "nodeLabel": LEAF}],
+            "levels": [
+                {"name": "spine", "nodeLabel": SPINE, "bandwidth": f"{topology.spine_bits_per_second}bps"},
+                {"name": "leaf", "nodeLabel": LEAF, "bandwidth": f"{topology.leaf_bits_per_second}bps"},
+            ],
+            "node": {"nics": 1, "nicBandwidth": f"{topology.node_bits_per_second}bps"},
             "podAdditions": {
                 "volumes": [{"name": "torch", "hostPath": {"path": str(torch), "type": "Directory"}}],
                 "volumeMounts": [{"name": "torch", "mountPath": TORCH_MOUNT, "readOnly": True}],
