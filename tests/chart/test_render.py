@@ -24,6 +24,7 @@ OPERATOR_RIGHTS = (
     | rule("", "namespaces", *READ)
     | rule("scheduling.k8s.io", "priorityclasses", *READ)
     | rule("trainyard.dev", "fabrics", *READ)
+    | rule("resource.k8s.io", "resourceslices", *READ)
     | rule("", "persistentvolumeclaims", "get")
     | rule("trainyard.dev", "trainingjobs", *READ, "patch", "update")
     | rule("trainyard.dev", "trainingjobs/status", "get", "patch", "update")

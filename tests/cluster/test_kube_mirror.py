@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from kubernetes.aio.config import incluster_config
@@ -15,6 +16,7 @@ from trainyard.kube.client import KubeClient
 from trainyard.kube.errors import ApiError
 from trainyard.kube.informer import Informer, Pace
 from trainyard.kube.mirror import PRIORITY_CLASSES, Mirror
+from trainyard.kube.slices import read_places
 from trainyard.world.records import World
 from trainyard_lab.controlplane import ControlPlane
 
@@ -44,6 +46,31 @@ async def test_a_world_holds_what_is_there(api, mirror, namespace, nodes):
     assert "system-cluster-critical" in world.priority_classes
     await api.delete("Pod", "stranger", namespace, grace_seconds=0)
     await shown(mirror, lambda w: pod.uid not in w.pods, "the pod's end")
+
+
+async def test_what_network_devices_tell_of_a_nodes_place_is_a_label_of_its_record(control_plane, api, mirror, nodes):
+    (node,) = await nodes.add(a_node("told"))
+    place = {"gce.dra.net/block": {"string": "b1"}, "dra.net/mtu": {"int": 1500}}
+    for driver in ("dra.net", "gpu.example.com"):
+        devices = [
+            {"name": "nic", "attributes": place if driver == "dra.net" else {"gce.dra.net/host": {"string": "h"}}}
+        ]
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        made = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{node}-{driver}"},
+            "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": devices},
+        }
+        await api.create(made)
+    world = await shown(mirror, lambda w: "gce.dra.net/block" in w.nodes[node].labels, "the place")
+    async with kube.a_client(control_plane.kubeconfig) as client:
+        bare = replace(world.nodes[node], labels={})
+        assert (await read_places(client, {node: bare}))[node].labels == {"gce.dra.net/block": "b1"}
+    assert {k: v for k, v in world.nodes[node].labels.items() if "dra.net" in k} == {"gce.dra.net/block": "b1"}
+    await api.delete("ResourceSlice", f"{node}-dra.net")
+    await shown(mirror, lambda w: "gce.dra.net/block" not in w.nodes[node].labels, "the place's end")
+    await api.delete("ResourceSlice", f"{node}-gpu.example.com")
 
 
 async def test_a_namespace_that_is_going_away_is_leaving(api, mirror):

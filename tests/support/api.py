@@ -53,6 +53,7 @@ RESOURCES: Mapping[str, Resource] = {
     "Pod": Resource("v1", "pods"),
     "PodDisruptionBudget": Resource("policy/v1", "poddisruptionbudgets"),
     "PriorityClass": Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False),
+    "ResourceSlice": Resource("resource.k8s.io/v1", "resourceslices", namespaced=False),
     "ResourceQuota": Resource("v1", "resourcequotas"),
     "Role": Resource("rbac.authorization.k8s.io/v1", "roles"),
     "RoleBinding": Resource("rbac.authorization.k8s.io/v1", "rolebindings"),

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from aiohttp import web
@@ -18,7 +19,9 @@ from trainyard.kube.resources import Resource
 from trainyard.kube.shapes import CustomShape, Shape
 
 THINGS = Kind("things", Resource("v1", "things"), Shape(CustomShape), lambda raw: raw.get("spec"), by_name=True)
+OPTIONAL = replace(THINGS, optional=True)
 QUICK = Pace(first_pause_seconds=0.01, longest_pause_seconds=0.05, silence_seconds=5)
+QUICK_TO_ASK = replace(QUICK, absent_seconds=0.02)
 
 
 @pytest.fixture
@@ -54,10 +57,12 @@ class Log:
 
 
 @asynccontextmanager
-async def informing(server: UnrulyServer, pace: Pace = QUICK) -> AsyncIterator[tuple[Informer, Log]]:
+async def informing(
+    server: UnrulyServer, kind: Kind = THINGS, pace: Pace = QUICK
+) -> AsyncIterator[tuple[Informer, Log]]:
     log = Log()
     async with a_client(server, log) as client:
-        informer = Informer(client, THINGS, observer=log, pace=pace)
+        informer = Informer(client, kind, observer=log, pace=pace)
         task = asyncio.create_task(informer.run())
         try:
             yield informer, log
@@ -219,7 +224,7 @@ async def test_an_object_that_stops_making_sense_stays_as_it_was_known(server):
 
 async def test_a_silent_stream_is_given_up(server):
     server.put("thing", spec={})
-    async with informing(server, Pace(0.01, 0.05, silence_seconds=0.3)) as (informer, _):
+    async with informing(server, pace=Pace(0.01, 0.05, silence_seconds=0.3)) as (informer, _):
         await until(informer, "thing")
 
         async def watches() -> int:
@@ -312,3 +317,48 @@ async def test_the_late_answer_to_a_write_does_not_bring_a_deleted_object_back(s
         await until(informer)
         informer.observe(thing)
         assert informer.records == {}
+
+
+async def test_a_kind_that_the_server_does_not_have_is_empty_and_asked_for_again(server):
+    server.lists.extend([absent, absent])
+    async with informing(server, OPTIONAL, QUICK_TO_ASK) as (informer, log):
+        await until(informer)
+        server.put("late", spec={})
+        await until(informer, "late")
+        assert log.codes[:2] == [404, 404]
+
+
+async def test_what_may_no_longer_be_read_of_an_optional_kind_stays_as_it_was_known(server):
+    server.put("kept", spec={})
+    async with informing(server, OPTIONAL, QUICK_TO_ASK) as (informer, log):
+        await until(informer, "kept")
+        await open_watch(server)
+        server.watches.append(forbidden)
+        server.lists.extend([forbidden, forbidden])
+        server.cut()
+
+        async def refused() -> int:
+            return log.codes.count(403)
+
+        await wait_until(refused, lambda times: times >= 2, what="the refusals", seconds=10)
+        assert list(informer.records) == ["kept"]
+        server.put("late", spec={})
+        await until(informer, "kept", "late")
+
+
+async def test_an_optional_kind_that_went_away_is_empty(server):
+    server.put("thing", spec={})
+    async with informing(server, OPTIONAL, replace(QUICK_TO_ASK, absent_seconds=30.0)) as (informer, _):
+        await until(informer, "thing")
+        await open_watch(server)
+        server.watches.append(absent)
+        server.cut()
+        await until(informer)
+
+
+async def absent(_: web.Request) -> web.StreamResponse:
+    return unruly.status(404, "NotFound", "the server could not find the requested resource")
+
+
+async def forbidden(_: web.Request) -> web.StreamResponse:
+    return unruly.status(403, "Forbidden", "things is forbidden")

@@ -95,6 +95,17 @@ def test_the_generation_changes_just_when_the_records_do():
     assert store.generation == seen + 1
 
 
+def test_a_newer_version_in_which_nothing_of_interest_is_another_is_no_change():
+    store: Store[str] = Store()
+    store.tell(at(5, record="same"))
+    seen, record = store.generation, store.records["a"]
+    store.tell(at(6, record="".join(["sa", "me"])))
+    assert store.generation == seen
+    assert store.records["a"] is record
+    store.tell(at(5, record="older"))
+    assert store.records["a"] == "same"
+
+
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=30, unique=True), st.data())
 def test_whatever_order_answers_to_writes_come_in_the_newest_state_wins(versions, data):
     """The watch is in order; the answers to our own writes may be late by any amount."""

@@ -25,6 +25,7 @@ from trainyard.kube import decode, resources
 from trainyard.kube.client import KubeClient, Object
 from trainyard.kube.errors import ApiError
 from trainyard.kube.shapes import CustomShape, NodeShape, PodShape, Shape
+from trainyard.kube.slices import read_places
 from trainyard.world.records import Job, Pod, World
 
 _NODE: Final = Shape(NodeShape)
@@ -77,9 +78,10 @@ async def _topology(options: argparse.Namespace) -> str:
         nodes = [decode.node(_NODE.one.validate_python(raw)) for raw in await _all(client, resources.NODES)]
         pods = [decode.pod(_POD.one.validate_python(raw)) for raw in await _all(client, resources.PODS)]
         fabrics = [decode.fabric(_OWN.one.validate_python(raw)) for raw in await _all(client, resources.FABRICS)]
+        placed = await read_places(client, {node.name: node for node in nodes})
     return topology_page(
         World(
-            nodes={node.name: node for node in nodes},
+            nodes=placed,
             pods={pod.uid: pod for pod in pods if pod is not None},
             fabrics={fabric.name: fabric for fabric in fabrics},
         ),

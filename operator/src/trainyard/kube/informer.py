@@ -34,6 +34,7 @@ PAGE_OBJECTS: Final = 500
 LIST_SECONDS: Final = 60.0
 _QUICK_SECONDS: Final = 1.0
 """A watch that the server ends sooner is not working, whatever it says."""
+_ABSENT: Final = (403, 404)
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,8 @@ class Kind(Generic[S, R]):
     """What is watched, and what is made of it.
 
     name: of the informer, for logs and metrics. decode: None for an object of no interest. by_name: the store is asked by name
-    instead of uid. labels, fields: selectors for the server.
+    instead of uid. labels, fields: selectors for the server. optional: a server may not have the kind, or not let us read it;
+    then there is none of it, and it is asked again now and then.
     """
 
     name: str
@@ -53,16 +55,19 @@ class Kind(Generic[S, R]):
     by_name: bool = False
     labels: str = ""
     fields: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How patient an informer is. watch_seconds: after which the server ends a watch."""
+    """How patient an informer is. watch_seconds: after which the server ends a watch. absent_seconds: after which it is asked
+    again for a kind that it does not have; less than the silence after which a watch counts as stuck."""
 
     first_pause_seconds: float = 0.2
     longest_pause_seconds: float = 30.0
     silence_seconds: float = WATCH_SILENCE_SECONDS
     watch_seconds: int = 400
+    absent_seconds: float = 60.0
 
 
 class Garbled(Exception):
@@ -132,6 +137,11 @@ class Informer(Generic[S, R]):
                 reason, doubt = "", False
                 await self._watch(backoff)
             except ApiError as error:
+                if self._of.optional and error.code in _ABSENT:
+                    self._miss(error)
+                    reason, doubt = "start", False
+                    await asyncio.sleep(self._pace.absent_seconds)
+                    continue
                 pause, doubt = backoff.pause(error.retry_after_seconds), True
                 if error.expired:
                     reason = "expired"
@@ -147,6 +157,15 @@ class Informer(Generic[S, R]):
                 pause, reason = backoff.pause(), "defect"
                 log.exception("%s: unexpected; reading the list again in %.1f s", self.kind, pause)
                 await asyncio.sleep(pause)
+
+    def _miss(self, error: ApiError) -> None:
+        """There is none of an optional kind. What was known stays where only the right to read it is gone."""
+        self.last_activity = time.monotonic()
+        if not self.synced or (error.not_found and self._store.records):
+            log.info("%s: none here: %s", self.kind, error)
+            self.synced = True
+            with self._noting():
+                self._store.replace((), self._version)
 
     async def _list(self, reason: str) -> None:
         """Read everything and replace what was known."""

@@ -17,7 +17,8 @@ from trainyard.kube.client import KubeClient
 from trainyard.kube.informer import Informer, Kind, Pace
 from trainyard.kube.observer import Observer
 from trainyard.kube.shapes import CustomShape, NamespaceShape, NodeShape, PodShape, PriorityClassShape, Shape
-from trainyard.world.records import Answer, Job, Pod, Trial, World
+from trainyard.kube.slices import SLICES, Places
+from trainyard.world.records import Answer, Job, Node, Pod, Trial, World
 
 _PODS: Final = Shape(PodShape)
 _CUSTOM: Final = Shape(CustomShape)
@@ -59,6 +60,7 @@ class Mirror:
         self._fabrics = informer(FABRICS)
         self._classes = informer(PRIORITY_CLASSES)
         self._namespaces = informer(NAMESPACES)
+        self._slices = informer(SLICES)
         self.informers: tuple[Informer[Any, Any], ...] = (
             self._nodes,
             self._strangers,
@@ -67,7 +69,9 @@ class Mirror:
             self._fabrics,
             self._classes,
             self._namespaces,
+            self._slices,
         )
+        self._places = Places()
         self.generation = 0
         self._heard = 0
         self._bell = asyncio.Event()
@@ -154,7 +158,7 @@ class Mirror:
         old = self._frozen
         self._frozen_at = parts
         self._frozen = World(
-            nodes=dict(self._nodes.records) if "nodes" in fresh else old.nodes,
+            nodes=self._placed() if fresh & {"nodes", "resourceslices"} else old.nodes,
             pods=self._strangers.records | self._members.records if fresh & {"pods", "members"} else old.pods,
             jobs=dict(self._jobs.records) if "trainingjobs" in fresh else old.jobs,
             priority_classes=dict(self._classes.records) if "priorityclasses" in fresh else old.priority_classes,
@@ -164,6 +168,9 @@ class Mirror:
             leaving=frozenset(self._namespaces.records) if "namespaces" in fresh else old.leaving,
         )
         return self._frozen
+
+    def _placed(self) -> dict[str, Node]:
+        return self._places.on(self._nodes.records, self._slices.records.values())
 
     def _bump(self) -> None:
         self.generation += 1

@@ -35,6 +35,7 @@ CLAIMS: Final = Resource("v1", "persistentvolumeclaims")
 EVENTS: Final = Resource("events.k8s.io/v1", "events")
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+RESOURCE_SLICES: Final = Resource("resource.k8s.io/v1", "resourceslices", namespaced=False)
 JOBS: Final = Resource(names.API_VERSION, names.JOBS)
 FABRICS: Final = Resource(names.API_VERSION, names.FABRICS, namespaced=False)
 

@@ -87,6 +87,8 @@ class Store(Generic[R]):
 
     def _keep(self, seen: Seen[R]) -> None:
         self._held[seen.key] = (seen.uid, seen.version)
+        if seen.record is not None and seen.record == self.records.get(seen.key):
+            return  # of what changed nothing is of interest: a heartbeat, a device that is in use
         if seen.record is not None:
             self.records[seen.key] = seen.record
         elif self.records.pop(seen.key, None) is None:
