@@ -29,6 +29,7 @@ _Mount = Annotated[
     WithJsonSchema(_preserved(name="Name of the volume.", mountPath="Where the trainer container sees it.")),
 ]
 _Env = Annotated[dict[str, Any], WithJsonSchema(_preserved(name="Name of the variable."))]
+_Container = Annotated[dict[str, Any], WithJsonSchema(_preserved(name="Name of the container.", image="Its image."))]
 _BY_NAME: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
@@ -39,6 +40,28 @@ class FabricKind(StrEnum):
     """Nothing is assumed; only the fabric's own settings are written."""
     TCP = "tcp"
     """Sockets: the libraries are told to look for nothing else."""
+    INFINIBAND = "infiniband"
+    """InfiniBand, as the profile infiniband."""
+    ROCE = "roce"
+    """RDMA over Ethernet, as the profile roce."""
+
+
+class AddressFamily(StrEnum):
+    """Kinds of addresses, as NCCL names them."""
+
+    IPV4 = "AF_INET"
+    IPV6 = "AF_INET6"
+
+
+class Rails(StrEnum):
+    """How the first adapters of all nodes, the second ones, and so on, hang together."""
+
+    ROUTED = "routed"
+    """Every adapter reaches every other; those of one rail over fewer switches."""
+    ISOLATED = "isolated"
+    """An adapter reaches those of its own rail alone."""
+    ONE = "one"
+    """All adapters are on the same switches, so that it does not matter which talk."""
 
 
 class Level(ApiModel):
@@ -80,6 +103,28 @@ class NodeLinks(ApiModel):
     as the kind of accelerator has."""
 
 
+class Rdma(ApiModel):
+    """Adapters that write into each other's memory, and how switches know their packets."""
+
+    devices: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=63)], ...], Field(max_length=32)] = ()
+    """Names of the adapters of the compute network, such as mlx5_0; nothing else is used. Left out: as the machine has, or as
+    the node's annotation trainyard.dev/hcas says."""
+    address_family: AddressFamily | None = None
+    """Of the adapters' own addresses, on Ethernet. Left out: AF_INET."""
+    address_range: Annotated[str, Field(min_length=1, max_length=49)] | None = None
+    """Network that the adapters' addresses are in, such as 10.4.0.0/16, where an adapter has addresses of several."""
+    dscp: Annotated[int, Field(ge=0, le=63)] | None = None
+    """DSCP that the switches protect, on Ethernet. The traffic class of the packets is four times it, plus ecn."""
+    ecn: Annotated[int, Field(ge=0, le=3)] | None = None
+    """The two bits below the DSCP. Left out: 0."""
+    service_level: Annotated[int, Field(ge=0, le=15)] | None = None
+    """Service level of the packets. Left out: NCCL's own."""
+    timeout: Annotated[int, Field(ge=1, le=31)] | None = None
+    """How long an adapter waits for an answer: 4.096 us times 2 to the power of this, eight times."""
+    rails: Rails | None = None
+    """How the adapters of one rail are joined with those of another. Left out: routed."""
+
+
 class PodAdditions(ApiModel):
     """What every pod on this fabric gets besides its template."""
 
@@ -89,13 +134,24 @@ class PodAdditions(ApiModel):
     """Mounts into the trainer container."""
     env: Annotated[tuple[_Env, ...], Field(max_length=64)] = ()
     """Environment variables of the trainer container, as in a pod specification (valueFrom included)."""
+    annotations: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
+    """Annotations of the pod, such as the networks that it joins."""
+    resources: Annotated[dict[str, str], Field(max_length=16)] = Field(default_factory=dict)
+    """Extended resources that the trainer container asks for if it does not already, such as rdma/ib: "1"."""
+    capabilities: Annotated[tuple[str, ...], Field(max_length=16)] = ()
+    """Capabilities of the trainer container, such as IPC_LOCK."""
+    init_containers: Annotated[tuple[_Container, ...], Field(max_length=8)] = ()
+    """Containers that start before the others, sidecars (restartPolicy Always) included."""
 
 
 class FabricSpec(ApiModel):
     """The network of a group of nodes."""
 
     kind: FabricKind = FabricKind.GENERIC
-    """What the collectives run over: tcp, or generic where the settings below say all."""
+    """What the collectives run over; generic: as the nodes are recognised, or as the settings below say."""
+    profile: Label | None = None
+    """Built-in profile that this fabric is like, such as gcp-gib; the fields here replace its own, one by one, and its pods get
+    what the profile needs on the host. Left out: by kind, else as the nodes are recognised, without rights on the host."""
     node_selector: Annotated[dict[str, str], Field(max_length=32)] = Field(default_factory=dict)
     """Labels of the nodes that are on this fabric. Left out: all nodes."""
     levels: Annotated[tuple[Level, ...], Field(max_length=8, json_schema_extra=_BY_NAME)] = ()
@@ -104,6 +160,10 @@ class FabricSpec(ApiModel):
     """What one node has to send with. Predictions are made from it; nothing is limited by it."""
     interface: Annotated[str, Field(min_length=1, max_length=15)] | None = None
     """Name of the network interface in the pods that collectives use. Left out: the libraries choose."""
+    address_family: AddressFamily | None = None
+    """Of the addresses by which the ranks meet. Left out: the libraries take what they find first."""
+    rdma: Rdma = Field(default_factory=Rdma)
+    """Adapters that write into each other's memory."""
     env: Annotated[tuple[Variable, ...], Field(max_length=256, json_schema_extra=_BY_NAME)] = ()
     """Settings of the network libraries on this fabric; a job's own win over them."""
     pod_additions: PodAdditions = Field(default_factory=PodAdditions)
