@@ -47,6 +47,10 @@ def test_the_dialect_that_counts_is_the_label_of_the_info_series() -> None:
     assert value(clique, "info", source="topograph", described_by="labels", nvlink="gpu-clique") == 1
 
 
+def test_a_standby_that_has_seen_no_node_does_not_contradict_the_leader() -> None:
+    assert value(a_world(), "info", source="", described_by="nothing", nvlink="") is None
+
+
 def test_gaps_domains_and_conflicts_are_counted_by_level() -> None:
     assert value(WORLD, "nodes", level="leaf", state="labelled") == 3
     assert value(WORLD, "nodes", level="leaf", state="unlabelled") == 1

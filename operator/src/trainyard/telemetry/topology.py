@@ -44,7 +44,8 @@ def topology_families(covered: Coverage) -> Iterator[GaugeMetricFamily]:
         labels=["source", "described_by", "nvlink"],
     )
     by = "fabric" if detected.described else "labels" if detected.levels else "nothing"
-    info.add_metric([detected.source, by, detected.nvlink], 1)
+    if covered.nodes:  # a standby has seen none, and has nothing to say beside the leader
+        info.add_metric([detected.source, by, detected.nvlink], 1)
     nodes = GaugeMetricFamily(
         "trainyard_topology_nodes",
         "Nodes with accelerators by whether they carry a level's label; an unlabelled one shares nothing with any other.",
