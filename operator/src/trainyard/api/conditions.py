@@ -56,6 +56,7 @@ class Reason(StrEnum):
     INSUFFICIENT_NODES = "InsufficientNodes"
     NO_DOMAIN_FITS = "NoDomainFits"
     BEHIND_OTHERS = "BehindOthers"
+    UNKNOWN_LEVEL = "UnknownLevel"
     WAITING_FOR_VICTIMS = "WaitingForVictims"
     API_REFUSES = "ApiRefuses"
     BACKING_OFF = "BackingOff"
@@ -73,6 +74,7 @@ class Reason(StrEnum):
     SUSPENDED_BY_USER = "SuspendedByUser"
     RESUMED_BY_USER = "ResumedByUser"
     DISRUPTED = "Disrupted"
+    NODES_LENT = "NodesLent"
     # faults of an attempt
     MEMBER_FAILED = "MemberFailed"
     MEMBER_LOST = "MemberLost"

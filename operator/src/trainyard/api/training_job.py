@@ -26,6 +26,7 @@ from trainyard.api.model import (
     duration_seconds,
     positive_duration,
 )
+from trainyard.api.parallelism import Parallelism
 from trainyard.api.template import TEMPLATE_SCHEMA, requested_accelerators, trainer_container
 from trainyard.api.trainer import TrainerConfig
 
@@ -182,6 +183,8 @@ class TrainingJobSpec(ApiModel):
     """The pod of every node: an ordinary pod template. The container named trainer, or the only one, trains. Fixed."""
     trainer: TrainerConfig | None = None
     """Configuration of the built-in trainer. Left out for one's own script, which the container's command names. Fixed."""
+    parallelism: Parallelism | None = None
+    """How the processes share the work. Left out: all of them share one copy of the model (FSDP)."""
     suspend: bool = False
     """Whether the job should save, leave its nodes and wait until this is false again."""
     priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
@@ -411,6 +414,8 @@ class Failure(ApiModel):
     """Exit code of the container or process."""
     time: Time | None = None
     """When it happened."""
+    times: int = 1
+    """How many attempts in a row failed first on that node."""
 
 
 class Ending(ApiModel):
@@ -479,6 +484,8 @@ class TrainingJobStatus(ApiModel):
     """Since when it waits, this time, for nodes: what spec.placement.relax counts from."""
     started_at: Time | None = None
     """When the current attempt was started."""
+    leave_by: Time | None = None
+    """When the current attempt saves and leaves, since its nodes are needed by a job that came first; left out: never."""
     running_at: Time | None = None
     """When all members of the current attempt trained for the first time."""
     ended_at: Time | None = None

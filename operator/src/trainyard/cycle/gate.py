@@ -7,14 +7,16 @@ from collections.abc import Iterable
 from trainyard.api.conditions import ConditionType, Reason
 from trainyard.api.training_job import Pending
 from trainyard.cycle import actions as act
+from trainyard.cycle.locality import unknown_level
 from trainyard.cycle.members import sample
 from trainyard.cycle.waiting import Waiting, doubt, told, wait
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.decide import refuse
+from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Trial, Verdict, World
 
 
-def gate(world: World, job: Job, now: float) -> Waiting | None:
+def gate(world: World, tree: Tree, job: Job, now: float) -> Waiting | None:
     """Why a job may not have nodes now, whatever is free; None where it may."""
     assert job.spec is not None
     status = job.status
@@ -30,6 +32,12 @@ def gate(world: World, job: Job, now: float) -> Waiting | None:
         )
         unblock = (f"create PriorityClass {priority}",)
         return wait(job.with_status(doubtful), Reason.PRIORITY_CLASS_NOT_FOUND, message, unblock, now)
+    misplaced = unknown_level(job.spec.placement, tree)
+    if misplaced is not None:
+        doubtful = conditions.put(
+            status, ConditionType.ACCEPTED, False, Reason.UNKNOWN_LEVEL, misplaced, now, job.generation
+        )
+        return wait(job.with_status(doubtful), Reason.UNKNOWN_LEVEL, misplaced, (), now)
     return _tried(world, job, now)
 
 

@@ -43,6 +43,7 @@ def summary(tree: Tree, job: Job) -> PlanSummary:
         spans=dict(placed.spans),
         ring_edges=dict(placed.crossings),
         digest=digest(_plan(tree, job)),
+        spares=job.status.reservation.spares if job.status.reservation is not None else (),
     )
 
 

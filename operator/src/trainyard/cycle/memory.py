@@ -7,7 +7,7 @@ to all. Without this, a hundred jobs that wait for five thousand nodes look at e
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
 from trainyard.planner.request import Request
@@ -24,13 +24,7 @@ class Memory:
 
     def wish(self, request: Request) -> int:
         """A number for what a request asks for, whoever asks: equal for requests that the planner cannot tell apart."""
-        wish = (
-            request.nodes,
-            request.level,
-            request.required,
-            request.demand,
-            request.avoid,
-        )
+        wish = replace(request, job="", pod_spec={}), request.demand
         if wish not in self._wishes:
             self._wishes.append(wish)
         return self._wishes.index(wish)

@@ -3,59 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from trainyard.api.training_job import Victim
+from trainyard.api.training_job import TrainingJobSpec, Victim
+from trainyard.cycle.budget import FORECASTS, Budget
+from trainyard.cycle.locality import Locality, locality
 from trainyard.cycle.memory import Memory
-from trainyard.cycle.room import Room
+from trainyard.cycle.room import Keep, Room
+from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
+from trainyard.planner.forecast import End
 from trainyard.planner.preempt import Candidate
 from trainyard.planner.request import Request, request
+from trainyard.render.pod import GRACE_MARGIN_SECONDS
 from trainyard.world.capacity import place_of
-from trainyard.world.records import Job, Pod, Resources, World
+from trainyard.world.records import Job, Resources, World
 
 
 @dataclass(frozen=True, slots=True)
 class Parties:
     """Everybody whom a decision about nodes may concern.
 
-    claimed: uids of the victims chosen in this cycle. memory: what the planner said in it.
+    claimed: uids of the victims chosen in this cycle. memory: what the planner said in it. ends: when those who said how long
+    they run leave at the latest, and what that frees. forecasts: how many more this cycle makes.
     """
 
     jobs: tuple[Job, ...]
     gangs: Mapping[str, Gang]
     decisions: Mapping[str, Decision]
     candidates: tuple[Candidate, ...]
-    claimed: set[str]
-    memory: Memory
+    ends: tuple[End, ...] = ()
+    forecasts: Budget = field(default_factory=lambda: Budget(FORECASTS))
+    claimed: set[str] = field(default_factory=set)
+    memory: Memory = field(default_factory=Memory)
 
 
 @dataclass(frozen=True, slots=True)
 class Seeker:
     """A job that wants nodes.
 
-    kept: nodes it may not have, each with the key of the job for which they are kept.
+    kept: nodes it may not have, each with what it is kept for; firm: those of them that it may not have either although it says
+    how long it runs. fewest: members with which it would start rather than wait. locality: how far it may spread now.
     """
 
     job: Job
     request: Request
     priority: int
     preempts: bool
-    kept: Mapping[str, str]
+    kept: Mapping[str, Keep]
+    firm: Mapping[str, Keep]
+    fewest: int
+    locality: Locality
 
 
-def seeker_of(world: World, job: Job, room: Room) -> Seeker:
+def seeker_of(world: World, job: Job, room: Room, now: float) -> Seeker:
     """What a job that waits wants, and what of the room it may not have."""
     assert job.spec is not None
     priority = world.priority(job.spec.priority_class_name)
+    where = locality(job.spec.placement, job.status, now)
+    kept, gone_by = room.kept_from(job.key, priority), gone_by_if_started(job, now)
     return Seeker(
         job=job,
-        request=request(job.key, job.spec),
+        request=replace(request(job.key, job.spec), level=where.level, required=where.required),
         priority=priority,
         preempts=preempts(world, job),
-        kept=room.kept_from(priority),
+        kept=kept,
+        firm=kept if gone_by is None else room.kept_from(job.key, priority, gone_by),
+        fewest=job.spec.fewest_nodes,
+        locality=where,
     )
+
+
+def leaving_takes(spec: TrainingJobSpec) -> float:
+    """How long it takes at most from the request to leave until its nodes are free, in seconds: the time to answer the request,
+    and once more when the pods are deleted."""
+    return 2 * spec.checkpoint.grace_seconds + GRACE_MARGIN_SECONDS
+
+
+def gone_by_if_started(job: Job, now: float) -> float | None:
+    """When a job that starts now will have left, by its maxRuntime; None where it has none."""
+    assert job.spec is not None
+    limit = job.spec.max_runtime_seconds
+    if limit is None:
+        return None
+    return now + deadlines.USUAL_START + limit - job.status.ran_seconds + leaving_takes(job.spec)
+
+
+def ends(jobs: Iterable[Job], gangs: Mapping[str, Gang], decisions: Mapping[str, Decision]) -> tuple[End, ...]:
+    """When those who train leave at the latest, and what that frees.
+
+    Only where it is certain: a job that does not say maxRuntime is taken to train for ever, and so is one that has not begun to
+    train, since its time does not run yet. Those who leave already are counted elsewhere.
+    """
+    found: list[End] = []
+    for job in jobs:
+        status = decisions[job.uid].status
+        if job.spec is None or job.deleted is not None or status.running_at is None or status.started_at is None:
+            continue
+        limit = job.spec.max_runtime_seconds
+        times = [status.running_at + limit - status.ran_seconds] if limit is not None else []
+        times += [status.leave_by] if status.leave_by is not None else []
+        if times and status.stop is None and status.ending is None:
+            live = [(place_of(pod), pod.requests) for pod in gangs[job.uid].pods if pod.live]
+            found.append((min(times) + leaving_takes(job.spec), usage_of(live)))
+    return tuple(found)
 
 
 def preempts(world: World, job: Job) -> bool:
@@ -68,34 +120,12 @@ def preempts(world: World, job: Job) -> bool:
     return next((c.preempts for c in world.priority_classes.values() if c.default), True)
 
 
-def candidates(
-    world: World, jobs: Iterable[Job], gangs: Mapping[str, Gang], decisions: Mapping[str, Decision]
-) -> tuple[Candidate, ...]:
-    """The jobs that could be asked to leave: they hold nodes, and nobody has asked them yet."""
-    found = []
-    for job in jobs:
-        status = decisions[job.uid].status
-        if job.spec is None or job.deleted is not None or status.started_at is None:
-            continue
-        if status.stop is not None or status.ending is not None:
-            continue
-        live = [pod for pod in gangs[job.uid].pods if pod.live]
-        named = job.spec.priority_class_name
-        if named is None or named in world.priority_classes:
-            priority = world.priority(named)
-        else:  # the class was deleted; the pods keep what it gave them
-            priority = max((pod.priority for pod in live), default=0)
-        usage = usage_of(live)
-        found.append(Candidate(uid=job.uid, key=job.key, priority=priority, started=status.started_at, usage=usage))
-    return tuple(found)
-
-
-def usage_of(pods: Iterable[Pod]) -> Mapping[str, Resources]:
-    """What pods take, by node."""
+def usage_of(taken: Iterable[tuple[str, Resources]]) -> Mapping[str, Resources]:
+    """The sum of what is taken, by node."""
     usage: dict[str, dict[str, int]] = {}
-    for pod in pods:
-        at = usage.setdefault(place_of(pod), {})
-        for name, amount in pod.requests.items():
+    for node, requests in taken:
+        at = usage.setdefault(node, {})
+        for name, amount in requests.items():
             at[name] = at.get(name, 0) + amount
     return usage
 

@@ -2,31 +2,99 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
 from trainyard.cycle.parties import Parties, Seeker
-from trainyard.cycle.room import Room
-from trainyard.planner.place import Placement, Shortfall, place
+from trainyard.cycle.room import Keep, Room
+from trainyard.planner.forecast import Start, earliest
+from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.preempt import Preemption, preempt
+from trainyard.planner.request import Request
+from trainyard.world.supply import Supply
+
+KEPT: Final = "kept for others"
+"""Why a node that somebody else is gathering is not eligible."""
 
 
 def find(
-    seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, soon: bool = False
+    seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room, soon: bool = False
 ) -> Placement | Shortfall:
-    """Ask the planner, unless an equal was told the same. kept: nodes that the seeker may not have."""
-    view = room.soon if soon else room.now
-    question = ("soon" if soon else "now", room.version, parties.memory.wish(seeker.request), kept)
+    """All nodes that the seeker asks for. kept: nodes that it may not have."""
+    question = (soon, room.version, parties.memory.wish(seeker.request), frozenset(kept))
+    return parties.memory.recall(question, lambda: place(_supply(seeker, kept, room, soon), seeker.request))
 
-    def ask() -> Placement | Shortfall:
-        supply = view.supply(seeker.request.demand)
-        return place(supply.without(kept, "kept for others") if kept else supply, seeker.request)
+
+def find_fewer(
+    seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room, soon: bool = False
+) -> Placement | None:
+    """As many nodes as there are for a job that may run smaller; None where that is fewer than it needs."""
+    if seeker.fewest >= seeker.request.nodes:
+        return None
+    question = ("fewer", soon, room.version, parties.memory.wish(seeker.request), frozenset(kept), seeker.fewest)
+    return parties.memory.recall(question, lambda: _largest(_supply(seeker, kept, room, soon), seeker))
+
+
+def _supply(seeker: Seeker, kept: Mapping[str, Keep], room: Room, soon: bool) -> Supply:
+    supply = (room.soon if soon else room.now).supply(seeker.request.demand)
+    return supply.without(kept, KEPT) if kept else supply
+
+
+def _largest(supply: Supply, seeker: Seeker) -> Placement | None:
+    """The largest gang between the fewest and one less than all that has a place.
+
+    Of the room of a domain all can be had, so the roomiest domain says how many; where parts of the gang must stay together
+    that may be too many, and the rest is halved.
+    """
+    request = seeker.request
+    depth = required_depth(supply.tree, request)
+    if depth is None:
+        return None
+    open_to_it = supply.without(request.avoid, AVOIDED) if request.avoid else supply
+    most = max(open_to_it.free_in[number] for number in supply.index.at_depth[depth])
+    low, high = seeker.fewest, min(most, request.nodes - 1)
+    found: Placement | None = None
+    size = high
+    while low <= high:
+        tried = place(supply, _of_size(request, size))
+        if isinstance(tried, Placement):
+            found, low = tried, size + 1
+        else:
+            high = size - 1
+        size = (low + high + 1) // 2
+    return found
+
+
+def _of_size(request: Request, nodes: int) -> Request:
+    return replace(request, nodes=nodes)
+
+
+def make_way(seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room) -> Preemption | None:
+    """Who of lower priority must leave for the seeker."""
+    staying = [candidate for candidate in parties.candidates if candidate.uid not in parties.claimed]
+    question = ("preempt", room.version, parties.memory.wish(seeker.request), frozenset(kept), seeker.priority)
+    return parties.memory.recall(
+        question, lambda: preempt(room.soon, seeker.request, seeker.priority, staying, frozenset(kept))
+    )
+
+
+def expect(seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room, now: float) -> Start | None:
+    """When the seeker can start at the latest, and where; None where nobody can say, or enough was said in this cycle.
+
+    Whoever holds nodes leaves when it has run as long as it may. Those of lower priority are in nobody's way: they can be asked
+    to leave at any time.
+    """
+    lower = [
+        (now, candidate.usage)
+        for candidate in parties.candidates
+        if seeker.preempts and candidate.priority < seeker.priority and candidate.uid not in parties.claimed
+    ]
+    question = ("expect", room.version, parties.memory.wish(seeker.request), frozenset(kept), len(lower))
+
+    def ask() -> Start | None:
+        if not parties.forecasts.spend():
+            return None
+        return earliest(room.soon, seeker.request, [*lower, *parties.ends], now, kept)
 
     return parties.memory.recall(question, ask)
-
-
-def make_way(seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room) -> Preemption | None:
-    """Ask the planner who of lower priority must leave for the seeker."""
-    staying = [candidate for candidate in parties.candidates if candidate.uid not in parties.claimed]
-    wish = parties.memory.wish(seeker.request)
-    return parties.memory.recall(
-        ("preempt", room.version, wish, kept, seeker.priority),
-        lambda: preempt(room.soon, seeker.request, seeker.priority, staying, kept),
-    )

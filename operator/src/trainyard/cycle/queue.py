@@ -1,9 +1,11 @@
 """Who gets which nodes: the jobs that wait, in the order of priority, then age.
 
 Each is given, in this order: the nodes it has reserved already; nodes that are free; nodes that somebody leaves anyway; the
-nodes of jobs of lower priority, if those help. One that gets nothing says why in numbers, and the free nodes of the domain
-that it is nearest to filling are kept from younger jobs of its priority, so that a large job is not starved by small ones.
-Jobs of lower priority may use them meanwhile: they can be asked to leave.
+nodes of jobs of lower priority, if those help; fewer nodes than it wants, if it may run smaller. One that gets nothing says why
+in numbers. What it is waiting for is kept from younger jobs of its priority, so that a large job is not starved by small ones:
+the nodes on which it can start at the latest where that time is known, and whoever is sure to have left by then may use them
+meanwhile; else the free nodes of the domain that it is nearest to filling. Jobs of lower priority may use either: they can be
+asked to leave.
 """
 
 from __future__ import annotations
@@ -13,18 +15,20 @@ from collections.abc import Iterable, Mapping
 from trainyard.api.conditions import ConditionType, Reason
 from trainyard.api.template import pod_spec
 from trainyard.api.training_job import TrainingJobStatus
+from trainyard.cycle.candidates import candidates
 from trainyard.cycle.gate import gate
-from trainyard.cycle.memory import Memory
-from trainyard.cycle.parties import Parties, Seeker, candidates, leaving, seeker_of
-from trainyard.cycle.plans import find
+from trainyard.cycle.keeps import keeps
+from trainyard.cycle.parties import Parties, Seeker, ends, leaving, seeker_of
+from trainyard.cycle.plans import find, find_fewer
 from trainyard.cycle.reserve import await_victims, keep_reserved, reserve, standing_of, take
 from trainyard.cycle.room import Room
-from trainyard.cycle.start import start
-from trainyard.cycle.waiting import Waiting, back_off, wait
+from trainyard.cycle.start import Chosen, start
+from trainyard.cycle.stay import stay
+from trainyard.cycle.waiting import Waiting, back_off
 from trainyard.lifecycle import conditions
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
-from trainyard.planner.place import Placement, Shortfall
+from trainyard.planner.place import Placement
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, World
 from trainyard.world.resources import pod_requests
@@ -45,13 +49,21 @@ def serve(
     """
     everyone = list(jobs)
     _count_unmade(everyone, gangs, decisions, room)
+    for keep in keeps(world, everyone, decisions, now):
+        room.keep(keep)
     waiting = [job for job in everyone if decisions[job.uid].queue]
     served: dict[str, Waiting | Exception] = {}
-    parties = Parties(tuple(everyone), gangs, decisions, candidates(world, everyone, gangs, decisions), set(), Memory())
+    parties = Parties(
+        jobs=tuple(everyone),
+        gangs=gangs,
+        decisions=decisions,
+        candidates=candidates(world, everyone, gangs, decisions, now),
+        ends=ends(everyone, gangs, decisions),
+    )
     for job in sorted(waiting, key=lambda job: _turn(world, job, decisions[job.uid].status)):
         current = job.with_status(decisions[job.uid].status)
         try:
-            barred = gate(world, current, now)
+            barred = gate(world, tree, current, now)
             if barred is not None:
                 keep_reserved(world, current.with_status(barred.status), room, now)
             served[job.uid] = barred or _serve_one(world, tree, current, parties, room, now)
@@ -87,34 +99,43 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
     )
     if job.status.not_before is not None and now < job.status.not_before:
         return back_off(job, now)
-    seeker = seeker_of(world, job, room)
+    seeker = seeker_of(world, job, room, now)
     standing = standing_of(world, seeker, room, now)
     if standing is not None:
         ready = room.holds(standing.nodes, seeker.request.demand)
         room.take(standing.nodes, seeker.request.requests)
-        return start(world, tree, job, standing.nodes, now) if ready else await_victims(job, standing, parties, now)
-    kept = frozenset(seeker.kept)
-    found = find(seeker, kept, parties, room)
+        if ready:
+            return start(world, tree, job, Chosen(standing.nodes, standing.spares), now)
+        return await_victims(job, standing, parties, now)
+    found = find(seeker, seeker.kept, parties, room)
     if isinstance(found, Placement):
-        room.take(found.nodes, seeker.request.requests)
-        return start(world, tree, job, found.nodes, now)
-    later = find(seeker, kept, parties, room, soon=True)
+        return _begin(world, tree, seeker, found, room, now)
+    lent = find(seeker, seeker.firm, parties, room) if seeker.firm != seeker.kept else found
+    if isinstance(lent, Placement):
+        return _begin(world, tree, seeker, lent, room, now)
+    later = find(seeker, seeker.kept, parties, room, soon=True)
     if isinstance(later, Placement):
-        room.take(later.nodes, seeker.request.requests)
-        return reserve(job, later.nodes, leaving(later.nodes, parties), parties, now)
-    taken = take(seeker, kept, parties, room, now) if seeker.preempts else None
-    return taken if taken is not None else _stay(seeker, found, parties, room, now)
+        return _await(seeker, later, parties, room, now)
+    taken = take(seeker, parties, room, now) if seeker.preempts else None
+    if taken is not None:
+        return taken
+    fewer = find_fewer(seeker, seeker.kept, parties, room)
+    if fewer is not None:
+        return _begin(world, tree, seeker, fewer, room, now)
+    fewer = find_fewer(seeker, seeker.kept, parties, room, soon=True)
+    if fewer is not None:
+        return _await(seeker, fewer, parties, room, now)
+    return stay(seeker, found, parties, room, now)
 
 
-def _stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> Waiting:
-    job = seeker.job
-    without = job.with_status(job.status.but(reservation=None))
-    if seeker.kept and isinstance(find(seeker, frozenset(), parties, room), Placement):
-        older = ", ".join(sorted(set(seeker.kept.values())))
-        message = f"{short.message}; {len(seeker.kept)} more are kept for {older}, which came first"
-        return wait(without, Reason.BEHIND_OTHERS, message, (f"{older} starts or is deleted",), now)
-    if short.could_ever_fit:
-        room.keep(seeker.priority, seeker.preempts, short.holds, job.key)
-    # By what was asked for, not by what is free just now: the reason of a wait should not change with every pod that ends.
-    reason = Reason.NO_DOMAIN_FITS if seeker.request.required else Reason.INSUFFICIENT_NODES
-    return wait(without, reason, short.message, short.unblock, now)
+def _begin(world: World, tree: Tree, seeker: Seeker, found: Placement, room: Room, now: float) -> Waiting:
+    """Start on nodes that are free. Those that are lent have to be left in time."""
+    room.take(found.nodes, seeker.request.requests)
+    chosen = Chosen(found.nodes, found.spares, lent_until=room.lent(seeker.job.key, seeker.priority, found.nodes))
+    return start(world, tree, seeker.job, chosen, now)
+
+
+def _await(seeker: Seeker, found: Placement, parties: Parties, room: Room, now: float) -> Waiting:
+    """Reserve nodes that somebody leaves anyway."""
+    room.take(found.nodes, seeker.request.requests)
+    return reserve(seeker.job, found, leaving(found.nodes, parties), parties, now)

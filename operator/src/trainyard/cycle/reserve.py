@@ -11,6 +11,7 @@ from trainyard.cycle.plans import make_way
 from trainyard.cycle.room import Room
 from trainyard.cycle.waiting import Waiting, wait
 from trainyard.lifecycle import deadlines
+from trainyard.planner.place import Placement
 from trainyard.world.records import Job, World
 from trainyard.world.selection import selection
 
@@ -21,7 +22,7 @@ def standing_of(world: World, seeker: Seeker, room: Room, now: float) -> Reserva
     if reservation is None or reservation.attempt != seeker.job.status.attempt + 1 or now >= reservation.deadline:
         return None
     demands = selection(seeker.request.pod_spec, seeker.request.avoid)
-    mine = [world.nodes.get(name) if name not in seeker.kept else None for name in reservation.nodes]
+    mine = [world.nodes.get(name) if name not in seeker.kept else None for name in dict.fromkeys(reservation.nodes)]
     good = all(node is not None and demands.admits(node) for node in mine)
     return reservation if good and room.holds(reservation.nodes, seeker.request.demand, soon=True) else None
 
@@ -31,27 +32,25 @@ def keep_reserved(world: World, job: Job, room: Room, now: float) -> None:
     others already leave for it; the reservation's own deadline ends that."""
     if job.status.reservation is None:
         return
-    seeker = seeker_of(world, job, room)
+    seeker = seeker_of(world, job, room, now)
     standing = standing_of(world, seeker, room, now)
     if standing is not None:
         room.take(standing.nodes, seeker.request.requests)
 
 
-def take(seeker: Seeker, kept: frozenset[str], parties: Parties, room: Room, now: float) -> Waiting | None:
+def take(seeker: Seeker, parties: Parties, room: Room, now: float) -> Waiting | None:
     """Take the nodes of jobs of lower priority, if that helps."""
-    found = make_way(seeker, kept, parties, room)
+    found = make_way(seeker, seeker.kept, parties, room)
     if found is None:
         return None
-    parties.claimed.update(found.victims)
-    for candidate in parties.candidates:
-        if candidate.uid in found.victims:
-            room.give(candidate.usage)
+    giving_way = {*found.victims, *found.shrink}
+    parties.claimed.update(giving_way)
+    room.give(found.freed)
     room.take(found.placement.nodes, seeker.request.requests)
-    victims = {*found.victims, *leaving(found.placement.nodes, parties)}
-    return reserve(seeker.job, found.placement.nodes, victims, parties, now)
+    return reserve(seeker.job, found.placement, giving_way | {*leaving(found.placement.nodes, parties)}, parties, now)
 
 
-def reserve(job: Job, nodes: tuple[str, ...], victims: Collection[str], parties: Parties, now: float) -> Waiting:
+def reserve(job: Job, found: Placement, victims: Collection[str], parties: Parties, now: float) -> Waiting:
     """Keep nodes until those who must leave them have left."""
     named = tuple(
         Victim(namespace=other.namespace, name=other.name, uid=other.uid, attempt=other.status.attempt)
@@ -62,7 +61,12 @@ def reserve(job: Job, nodes: tuple[str, ...], victims: Collection[str], parties:
     # A victim has its grace to answer the request, and its pods have it once more when they are deleted.
     deadline = now + 2 * max(graces, default=0.0) + deadlines.RESERVATION
     reservation = Reservation(
-        attempt=job.status.attempt + 1, nodes=nodes, victims=named, deadline=deadline, reason=Reason.WAITING_FOR_VICTIMS
+        attempt=job.status.attempt + 1,
+        nodes=found.nodes,
+        victims=named,
+        deadline=deadline,
+        reason=Reason.WAITING_FOR_VICTIMS,
+        spares=found.spares,
     )
     return await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, parties, now)
 

@@ -12,27 +12,49 @@ from trainyard.world.records import Resources, World
 from trainyard.world.room import Room as View
 
 
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Nodes that are kept for a job. From its equals; from_lower: from all of lower priority as well.
+
+    why: behind the key, in messages. until: when they are needed; who is sure to be gone by then may use them meanwhile; None
+    where nobody knows. wake: when they are not kept any more, whatever happens.
+    """
+
+    key: str
+    priority: int
+    from_lower: bool
+    nodes: frozenset[str]
+    why: str
+    until: float | None = None
+    wake: float | None = None
+
+    def binds(self, key: str, priority: int) -> bool:
+        """Whether a job of this key and priority has to keep off."""
+        return key != self.key and (priority == self.priority or (self.from_lower and priority < self.priority))
+
+
 @dataclass(slots=True)
 class Room:
     """Two views of the same nodes. now: what is free this instant. soon: what will be, when all that is leaving has left.
 
-    kept: nodes that an earlier job of the queue is gathering; (its priority, whether it may preempt, the nodes, its key).
+    kept: nodes that a job of the queue is gathering, takes its place again on, or holds ready to replace its own.
     """
 
     now: View
     soon: View
-    kept: list[tuple[int, bool, frozenset[str], str]] = field(default_factory=list)
+    kept: list[Keep] = field(default_factory=list)
 
     @property
     def version(self) -> int:
         """Another one whenever either view is."""
         return self.now.version + self.soon.version
 
-    def take(self, nodes: Collection[str], requests: Resources) -> None:
+    def take(self, nodes: Iterable[str], requests: Resources) -> None:
         """Promise one member's room on each node.
 
         It is taken from both views: what waits for somebody to leave may not use up what is free meanwhile either.
         """
+        nodes = list(nodes)
         self.now.take(nodes, requests)
         self.soon.take(nodes, requests)
 
@@ -41,21 +63,36 @@ class Room:
         self.soon.give(usage)
 
     def holds(self, nodes: Collection[str], demand: Demand, soon: bool = False) -> bool:
-        """Whether each of the nodes has room for a member."""
+        """Whether the nodes have room for a member each time they are named."""
         return (self.soon if soon else self.now).holds(nodes, demand)
 
-    def keep(self, priority: int, preempts: bool, nodes: Collection[str], key: str) -> None:
-        """Keep free nodes for a job that waits for more of them: from its equals, and from all below if it cannot preempt."""
-        self.kept.append((priority, preempts, frozenset(nodes), key))
+    def keep(self, keep: Keep) -> None:
+        """Keep nodes for a job."""
+        if keep.nodes:
+            self.kept.append(keep)
 
-    def kept_from(self, priority: int) -> dict[str, str]:
-        """Nodes that a job of this priority may not have, each with the key of the job that they are kept for."""
+    def kept_from(self, key: str, priority: int, gone_by: float | None = None) -> dict[str, Keep]:
+        """Nodes that a job may not have, each with what it is kept for.
+
+        gone_by: when the job is sure to have left, if it starts now; None: never.
+        """
         return {
-            node: key
-            for other, preempts, nodes, key in self.kept
-            if other == priority or (other > priority and not preempts)
-            for node in nodes
+            node: keep
+            for keep in self.kept
+            if keep.binds(key, priority) and not _in_time(gone_by, keep.until)
+            for node in keep.nodes
         }
+
+    def lent(self, key: str, priority: int, nodes: Iterable[str]) -> float | None:
+        """When the first of these nodes, which are kept for others, is needed; None where none is."""
+        wanted = frozenset(nodes)
+        return min(
+            (k.until for k in self.kept if k.until and k.binds(key, priority) and k.nodes & wanted), default=None
+        )
+
+
+def _in_time(gone_by: float | None, until: float | None) -> bool:
+    return gone_by is not None and until is not None and gone_by <= until
 
 
 def rooms(inventory: Inventory, world: World, leaving: Iterable[str]) -> Room:

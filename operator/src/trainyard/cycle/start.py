@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from trainyard.api.conditions import ConditionType, Phase, Reason
+from trainyard.api.model import rfc3339
 from trainyard.api.names import plan_name
 from trainyard.api.training_job import Reservation
 from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members, summary, warnings
+from trainyard.cycle.parties import leaving_takes
 from trainyard.cycle.waiting import Waiting, told
 from trainyard.lifecycle import conditions, deadlines
+from trainyard.planner.place import CLUSTER
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, World
 
 
-def start(world: World, tree: Tree, job: Job, nodes: tuple[str, ...], now: float) -> Waiting:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What an attempt starts on: nodes in rank order, and spares to be held ready beside it. lent_until: when the first of the
+    nodes is needed by somebody else; None where none is."""
+
+    nodes: tuple[str, ...]
+    spares: tuple[str, ...] = ()
+    lent_until: float | None = None
+
+
+def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Waiting:
     """Open the next attempt: its number, its members and its nodes are recorded before anything of it is made."""
     assert job.spec is not None
+    nodes, lent = chosen.nodes, chosen.lent_until
     attempt = job.status.attempt + 1
     status = job.status.but(
         phase=Phase.STARTING,
@@ -25,23 +41,40 @@ def start(world: World, tree: Tree, job: Job, nodes: tuple[str, ...], now: float
         ready_nodes=0,
         pending=None,
         not_before=None,
-        next_member=job.status.next_member + job.spec.nodes,
+        former=None,
+        waiting_since=None,
+        leave_by=lent - leaving_takes(job.spec) if lent is not None else None,
+        next_member=job.status.next_member + len(nodes),
         reservation=Reservation(
-            attempt=attempt, nodes=nodes, deadline=now + deadlines.START, reason=Reason.GANG_STARTED
+            attempt=attempt,
+            nodes=nodes,
+            deadline=now + deadlines.START,
+            reason=Reason.GANG_STARTED,
+            spares=chosen.spares,
         ),
     )
     status = conditions.without(status, ConditionType.CONTROLLED)  # it spoke of the launchers of an earlier attempt
-    status = status.but(plan=summary(tree, job.with_status(status)))
-    span = status.plan.span if status.plan is not None else ""
-    message = f"attempt {attempt} starts on {len(nodes)} nodes within one {span}: {_short(nodes)}"
-    if span == "cluster":
-        message = f"attempt {attempt} starts on {len(nodes)} nodes across the cluster: {_short(nodes)}"
+    plan = summary(tree, job.with_status(status))
+    status = status.but(plan=plan)
+    message = f"attempt {attempt} starts {_on(job.spec.nodes, nodes, plan.span)}"
+    if chosen.spares:
+        message += f"; held ready: {_short(chosen.spares)}"
+    if lent is not None:
+        message += f"; it leaves by {rfc3339(round(lent))}, when the nodes are needed by others"
     status = conditions.put(status, ConditionType.PLACED, True, Reason.GANG_STARTED, message, now, job.generation)
     started = job.with_status(status)
     news = told(job, Reason.GANG_STARTED, message, "Normal")
     doubts = [a for doubt in warnings(world, started) for a in told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]
     old = (act.DeletePlan(job.namespace, plan_name(job.name, attempt - 1)),) if attempt > 1 else ()
     return Waiting(status, (*make_members(world, tree, started, frozenset()), *news, *doubts, *old))
+
+
+def _on(wanted: int, nodes: tuple[str, ...], span: str) -> str:
+    """Where a gang starts. Where several members share a node, how many nodes that makes."""
+    hosts = tuple(dict.fromkeys(nodes))
+    many = f"{len(nodes)}" if len(nodes) == wanted else f"{len(nodes)} of {wanted}"
+    members = f"on {many} nodes" if len(hosts) == len(nodes) else f"with {many} members on {len(hosts)} nodes"
+    return f"{members} {'across the cluster' if span == CLUSTER else f'within one {span}'}: {_short(hosts)}"
 
 
 def _short(nodes: tuple[str, ...]) -> str:

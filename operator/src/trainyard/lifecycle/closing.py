@@ -7,6 +7,7 @@ from trainyard.api.prose import count
 from trainyard.api.training_job import LineageMark, Pending, ResumePoint, TrainingJobSpec, TrainingJobStatus
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.gang import Gang, came_from, speechless
+from trainyard.lifecycle.repair import former
 from trainyard.lifecycle.verdict import Outcome, Verdict
 from trainyard.world.records import Job
 
@@ -24,12 +25,13 @@ def close(job: Job, gang: Gang, verdict: Verdict, now: float) -> TrainingJobStat
     status = _closed(status).but(ran_seconds=status.ran_seconds + ran)
     status = _pay(job, status, gang, verdict, now)
     status = _history(job, status, gang)
+    status = status.but(former=former(job, gang, verdict, now))
     return _next(job, status, verdict, now)
 
 
 def fail(job: Job, status: TrainingJobStatus, reason: Reason, message: str, now: float) -> TrainingJobStatus:
     """No attempt follows, and none is open any more: what still runs of one is an earlier attempt's, and is taken down."""
-    status = _closed(status).but(phase=Phase.FAILED, ended_at=now, pending=None, not_before=None)
+    status = _closed(status).but(phase=Phase.FAILED, ended_at=now, pending=None, not_before=None, former=None)
     put = conditions.put
     status = put(status, ConditionType.FAILED, True, reason, message, now, job.generation)
     status = put(status, ConditionType.RUNNING, False, reason, message, now, job.generation)
@@ -38,7 +40,9 @@ def fail(job: Job, status: TrainingJobStatus, reason: Reason, message: str, now:
 
 def _closed(status: TrainingJobStatus) -> TrainingJobStatus:
     """The status without an open attempt."""
-    return status.but(started_at=None, running_at=None, reservation=None, stop=None, ending=None, ready_nodes=0)
+    return status.but(
+        started_at=None, running_at=None, reservation=None, stop=None, ending=None, ready_nodes=0, leave_by=None
+    )
 
 
 def ran_out(spec: TrainingJobSpec, status: TrainingJobStatus) -> bool:
@@ -129,7 +133,7 @@ def _next(job: Job, status: TrainingJobStatus, verdict: Verdict, now: float) -> 
     assert job.spec is not None
     put, generation = conditions.put, job.generation
     if verdict.outcome is Outcome.DONE:
-        status = status.but(phase=Phase.SUCCEEDED, ended_at=now, pending=None, not_before=None)
+        status = status.but(phase=Phase.SUCCEEDED, ended_at=now, pending=None, not_before=None, former=None)
         status = put(status, ConditionType.COMPLETED, True, Reason.COMPLETED, verdict.message, now, generation)
         status = put(status, ConditionType.RUNNING, False, Reason.COMPLETED, verdict.message, now, generation)
         return put(status, ConditionType.PLACED, False, Reason.COMPLETED, "holds no nodes any more", now, generation)

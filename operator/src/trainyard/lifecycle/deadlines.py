@@ -6,6 +6,9 @@ from typing import Final
 
 START: Final = 600.0
 """From the start of an attempt until all of its trainer containers run. Most of it is for pulling images."""
+USUAL_START: Final = 60.0
+"""From the start of an attempt until it trains, where the images are there: an estimate, for those who ask when it will be gone.
+Nobody is delayed where it takes longer: who trains on lent nodes leaves them in time."""
 UNSCHEDULED: Final = 5.0
 """A pinned pod that kube-scheduler cannot bind: somebody took the node."""
 UNMADE: Final = 60.0

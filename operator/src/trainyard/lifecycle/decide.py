@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
-from trainyard.api.training_job import Ending, Stop, TrainingJobStatus
+from trainyard.api.training_job import Ending, Failure, Stop, TrainingJobStatus
 from trainyard.contract.exits import Exit
 from trainyard.lifecycle import closing, conditions, deadlines
 from trainyard.lifecycle.gang import Gang, Seat, is_open
@@ -69,8 +69,14 @@ def _leave_alone(job: Job) -> Decision:
 
 def _observed(job: Job, status: TrainingJobStatus, now: float) -> TrainingJobStatus:
     """The status of a job that waits: it has a phase, an age in the queue, and speaks of the newest specification."""
-    queued = status.queued_at if status.queued_at is not None else job.created
-    status = status.but(observed_generation=job.generation, queued_at=queued, phase=Phase.PENDING, ended_at=None)
+    queued, since = status.queued_at, status.waiting_since
+    status = status.but(
+        observed_generation=job.generation,
+        queued_at=queued if queued is not None else job.created,
+        waiting_since=since if since is not None else now if queued is not None else job.created,
+        phase=Phase.PENDING,
+        ended_at=None,
+    )
     status = conditions.without(status, ConditionType.FAILED)
     suspended = conditions.find(status, ConditionType.SUSPENDED)
     if suspended is not None and suspended.status == "True":
@@ -97,7 +103,9 @@ def refuse(job: Job, reason: Reason, message: str, now: float) -> Decision:
 
 
 def _suspended(job: Job, swept: tuple[Need, ...], now: float) -> Decision:
-    status = _observed(job, job.status, now).but(phase=Phase.SUSPENDED, pending=None, reservation=None)
+    status = _observed(job, job.status, now).but(
+        phase=Phase.SUSPENDED, pending=None, reservation=None, former=None, waiting_since=None
+    )
     message = f"spec.suspend is true; resumes {_resumes_at(status)} when it is false again"
     put = conditions.put
     status = put(status, ConditionType.SUSPENDED, True, Reason.SUSPENDED_BY_USER, message, now, job.generation)
@@ -193,6 +201,8 @@ def _reason_to_stop(job: Job, gang: Gang, around: Surroundings, now: float) -> S
         reason = Reason.DISRUPTED
     elif limit is not None and running is not None and job.status.ran_seconds + now - running >= limit:
         reason = Reason.MAX_RUNTIME
+    elif job.status.leave_by is not None and now >= job.status.leave_by:
+        reason = Reason.NODES_LENT
     if reason is None:
         return None
     deadline = now + job.spec.checkpoint.grace_seconds
@@ -219,7 +229,14 @@ def _record_ending(status: TrainingJobStatus, verdict: Verdict, now: float) -> T
         message=verdict.message[:2000],
         time=now,
     )
-    return status.but(ending=ending, last_failure=verdict.failure or status.last_failure)
+    return status.but(ending=ending, last_failure=_in_a_row(verdict.failure, status.last_failure))
+
+
+def _in_a_row(failure: Failure | None, before: Failure | None) -> Failure | None:
+    """What failed, and how often in a row it was on that node."""
+    if failure is None or before is None or not failure.node or failure.node != before.node:
+        return failure or before
+    return failure.but(times=before.times + 1) if failure.attempt == before.attempt + 1 else failure
 
 
 def _recorded(status: TrainingJobStatus) -> Verdict | None:
@@ -265,6 +282,8 @@ def _next_deadline(job: Job, gang: Gang, status: TrainingJobStatus, now: float) 
     if status.started_at is not None and status.running_at is None:
         last_made = max((pod.created for pod in gang.pods), default=0.0)
         due += [status.started_at + deadlines.START, max(status.started_at, last_made) + deadlines.UNMADE + 0.001]
+    if status.leave_by is not None:
+        due.append(status.leave_by)
     limit = job.spec.max_runtime_seconds
     if limit is not None and status.running_at is not None:
         due.append(status.running_at + limit - status.ran_seconds)

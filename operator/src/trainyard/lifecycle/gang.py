@@ -129,10 +129,20 @@ class Gang:
         return max((seat.step for seat in self.seats), default=0)
 
 
+def size(job: Job) -> int:
+    """How many members the current attempt has: what was reserved for it, or its plan says. It may be fewer than the
+    specification's where the job may run smaller."""
+    if job.spec is None:
+        return 0
+    reserved, plan = job.status.reservation, job.status.plan
+    if reserved is not None and reserved.attempt == job.status.attempt:
+        return len(reserved.nodes)
+    return plan.nodes if plan is not None else job.spec.nodes
+
+
 def first_member(job: Job) -> int:
     """Number of the member that plays rank 0 in the current attempt: numbers are given out in rank order."""
-    nodes = job.spec.nodes if job.spec is not None else 0
-    return job.status.next_member - nodes
+    return job.status.next_member - size(job)
 
 
 def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: Mapping[str, Node], now: float) -> Gang:
@@ -147,7 +157,7 @@ def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: 
             mine[membership.member] = pod
         else:
             others.append(pod)
-    count = job.spec.nodes if job.spec is not None and is_open(job) else 0
+    count = size(job) if is_open(job) else 0
     first, answered = first_member(job), _answered(job)
     seats = tuple(
         _seat(rank, first + rank, mine.pop(first + rank, None), answers, nodes, answered, now) for rank in range(count)

@@ -1,0 +1,85 @@
+"""A job that gets nothing: why, until when, and what is kept for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainyard.api.conditions import Reason
+from trainyard.api.model import rfc3339
+from trainyard.cycle.parties import Parties, Seeker
+from trainyard.cycle.plans import expect, find
+from trainyard.cycle.room import Keep, Room
+from trainyard.cycle.waiting import Waiting, wait
+from trainyard.planner.place import CLUSTER, Placement, Shortfall
+from trainyard.world.records import Job
+
+CAME_FIRST = "which came first"
+
+
+def stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> Waiting:
+    """What a job says that has no place now. What it waits for is kept from those behind it."""
+    job = seeker.job.with_status(seeker.job.status.but(reservation=None))
+    later = _relaxed_later(seeker)
+    if seeker.kept and isinstance(find(seeker, {}, parties, room), Placement):
+        message = f"{short.message}; {_kept_for(seeker, room)}{later}"
+        waiting = wait(job, Reason.BEHIND_OTHERS, message, _after_them(seeker, parties, room), now)
+        return _look_again(waiting, seeker, (keep.wake for keep in seeker.kept.values()))
+    expected = _keep(job, seeker, short, parties, room, now)
+    # By what was asked for, not by what is free just now: the reason of a wait should not change with every pod that ends.
+    reason = Reason.NO_DOMAIN_FITS if seeker.request.required else Reason.INSUFFICIENT_NODES
+    return _look_again(wait(job, reason, f"{short.message}{expected}{later}", short.unblock, now), seeker, ())
+
+
+def _keep(job: Job, seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> str:
+    """Keep what the job waits for. Returns what can be said of when it starts, to end a sentence with."""
+    if not short.could_ever_fit:
+        return ""
+    firm = not seeker.preempts
+    start = expect(seeker, seeker.kept, parties, room, now)
+    if start is None or start.time <= now:
+        room.keep(Keep(job.key, seeker.priority, firm, frozenset(short.holds), CAME_FIRST))
+        return ""
+    nodes = frozenset(start.placement.nodes)
+    room.keep(Keep(job.key, seeker.priority, firm, nodes, CAME_FIRST, until=start.time))
+    return f"; it starts by {rfc3339(round(start.time))}, when those that hold its nodes reach their spec.maxRuntime"
+
+
+def _relaxed_later(seeker: Seeker) -> str:
+    where = seeker.locality
+    if where.due is None:
+        return ""
+    enough = "any nodes are" if where.next == CLUSTER else f"one {where.next} is"
+    return f"; from {rfc3339(round(where.due))} on {enough} enough"
+
+
+def _kept_for(seeker: Seeker, room: Room) -> str:
+    """How many free nodes are kept for whom, and until when."""
+    supply = room.now.supply(seeker.request.demand)
+    positions = {node: supply.index.position.get(node) for node in seeker.kept}
+    free = [
+        seeker.kept[node] for node, position in positions.items() if position is not None and supply.slots[position]
+    ]
+    shown = {(keep.key, keep.why, keep.until) for keep in free}
+    said = [
+        f"{key}, {why}" + (f", until {rfc3339(round(until))}" if until is not None else "")
+        for key, why, until in sorted(shown, key=lambda one: (one[0], one[1], one[2] or 0.0))
+    ]
+    return f"{len(free)} more are free and kept for {', and for '.join(said)}"
+
+
+def _after_them(seeker: Seeker, parties: Parties, room: Room) -> tuple[str, ...]:
+    """What would let a job start that waits behind others."""
+    before = ", ".join(sorted({keep.key for keep in seeker.kept.values()}))
+    helps = (f"{before} starts or is deleted",)
+    until = min((keep.until for keep in seeker.kept.values() if keep.until is not None), default=None)
+    if until is None:
+        return helps
+    never_lent = {node: keep for node, keep in seeker.kept.items() if keep.until is None}
+    if not isinstance(find(seeker, never_lent, parties, room), Placement):
+        return helps
+    return (*helps, f"a spec.maxRuntime with which it has left by {rfc3339(round(until))}")
+
+
+def _look_again(waiting: Waiting, seeker: Seeker, due: Iterable[float | None]) -> Waiting:
+    wake = min((at for at in (*due, seeker.locality.due) if at is not None), default=None)
+    return Waiting(waiting.status, waiting.actions, wake)

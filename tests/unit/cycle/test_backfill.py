@@ -1,0 +1,114 @@
+"""The head of the queue and those behind it: who may use meanwhile what it is waiting for, on a pretended cluster."""
+
+from __future__ import annotations
+
+import pytest
+from support.pretend import START, Pretend
+from trainyard.api.conditions import Reason
+from trainyard.api.model import rfc3339
+
+
+@pytest.fixture
+def cluster() -> Pretend:
+    return Pretend().with_nodes().with_class("low", 10).with_class("high", 100)
+
+
+def behind(cluster: Pretend, limit: str | None = "20m", **first: object) -> Pretend:
+    """A job on six of eight nodes that may run for twenty minutes, and one behind it that needs all eight."""
+    cluster.submit("first", 6, maxRuntime=limit, **first)  # type: ignore[arg-type]
+    cluster.until(cluster.phase_is("first", "Running"))
+    cluster.submit("large", 8, steps=5)
+    return cluster.tick(3)
+
+
+def message(cluster: Pretend, name: str) -> str:
+    pending = cluster.status(name).pending
+    assert pending is not None, cluster.story()
+    return pending.message
+
+
+def promised(cluster: Pretend) -> float:
+    """When first has left at the latest: what it may run, its time to save, that of its pods' deletion."""
+    began = cluster.status("first").running_at
+    assert began is not None
+    return began + 20 * 60 + 2 * 120 + 30
+
+
+def test_the_head_says_when_it_starts_at_the_latest(cluster: Pretend) -> None:
+    behind(cluster)
+    assert message(cluster, "large").startswith("needs 8 nodes; 8 are eligible, 2 of them are free; it starts by ")
+    assert rfc3339(promised(cluster)) in message(cluster, "large")
+
+
+def test_a_younger_job_that_will_have_left_uses_the_nodes_meanwhile(cluster: Pretend) -> None:
+    behind(cluster)
+    cluster.submit("small", 2, steps=30, maxRuntime="5m")
+    cluster.until(cluster.phase_is("small", "Succeeded"), 60)
+    assert cluster.status("large").phase == "Pending"
+    assert any("when the nodes are needed by others" in told for name, _, told in cluster.events if name == "small")
+
+
+def test_a_younger_job_that_might_stay_longer_waits_and_says_what_would_help(cluster: Pretend) -> None:
+    behind(cluster)
+    cluster.submit("long", 2, maxRuntime="40m")
+    cluster.submit("endless", 2)
+    cluster.tick(5)
+    for name in ("long", "endless"):
+        pending = cluster.status(name).pending
+        assert pending is not None
+        assert pending.reason == Reason.BEHIND_OTHERS
+        until = rfc3339(promised(cluster))
+        assert f"2 more are free and kept for team/large, which came first, until {until}" in pending.message
+        assert pending.unblock[-1] == f"a spec.maxRuntime with which it has left by {until}"
+
+
+def test_where_nobody_says_how_long_it_runs_nothing_is_lent(cluster: Pretend) -> None:
+    behind(cluster, limit=None)
+    cluster.submit("small", 2, maxRuntime="1m")
+    cluster.tick(10)
+    assert cluster.status("small").phase == "Pending"
+    assert "it starts by" not in message(cluster, "large")
+    pending = cluster.status("small").pending
+    assert pending is not None
+    assert pending.unblock == ("team/large starts or is deleted",)
+
+
+def test_what_is_lent_is_given_back_in_time_though_its_time_to_train_is_not_over(cluster: Pretend) -> None:
+    behind(cluster, limit="6m")
+    kubelet, slow = cluster._kubelet, START + 250.0
+    cluster._kubelet = (  # type: ignore[method-assign]
+        lambda pod: kubelet(pod) if cluster.now > slow or not pod.name.startswith("small") else None
+    )
+    cluster.submit("small", 2, maxRuntime="1m30s")  # it begins to train only now that it should be done
+    cluster.until(cluster.phase_is("small", "Starting"), 10)
+    began = cluster.status("first").running_at
+    assert began is not None
+    cluster.until(cluster.phase_is("large", "Running"), 700)
+    assert cluster.now <= began + 6 * 60 + 2 * 120 + 30 + 10
+    assert cluster.status("small").restarts.failures == 0
+
+
+def test_a_job_of_lower_priority_uses_them_without_a_limit_since_it_can_be_asked_to_leave(cluster: Pretend) -> None:
+    cluster.submit("first", 6, priorityClassName="high", maxRuntime="2m")
+    cluster.until(cluster.phase_is("first", "Running"))
+    cluster.submit("large", 8, priorityClassName="high", steps=5)
+    cluster.submit("filler", 2, priorityClassName="low")
+    cluster.until(cluster.phase_is("filler", "Running"), 10)
+    expected = message(cluster, "large")
+    assert "it starts by" in expected
+    cluster.submit("equal", 2, priorityClassName="high")
+    cluster.tick(3)
+    assert message(cluster, "large") == expected, "what it was promised does not move because of a lower one"
+    cluster.until(cluster.phase_is("large", "Succeeded"), 400)
+    assert cluster.status("filler").restarts.preemptions == 1
+
+
+def test_the_head_is_not_delayed_by_any_number_of_those_behind_it(cluster: Pretend) -> None:
+    behind(cluster, limit="10m")
+    began = cluster.status("first").running_at
+    assert began is not None
+    for n in range(12):
+        cluster.submit(f"small{n}", 1 + n % 2, maxRuntime=f"{1 + n % 4}m")
+    cluster.until(cluster.phase_is("large", "Running"), 1200)
+    assert cluster.now <= began + 10 * 60 + 2 * 120 + 30
+    assert sum(cluster.status(f"small{n}").attempt > 0 for n in range(12)) >= 4, "most of them ran meanwhile"

@@ -1,0 +1,166 @@
+"""How many nodes a job takes, how far apart, and how long it holds out for better: on a pretended cluster."""
+
+from __future__ import annotations
+
+import pytest
+from support.pretend import Pretend
+from trainyard.api.conditions import Reason
+from trainyard.cycle import cycle
+
+ONE_LEAF = {"level": "leaf", "required": True}
+
+
+@pytest.fixture
+def cluster() -> Pretend:
+    """Two spines of two leaves of two nodes."""
+    return Pretend().with_nodes().with_class("low", 10).with_class("high", 100)
+
+
+def message(cluster: Pretend, name: str) -> str:
+    pending = cluster.status(name).pending
+    assert pending is not None, cluster.story()
+    return pending.message
+
+
+# minNodes -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_elastic_job_starts_with_all_its_nodes_where_they_are_free(cluster: Pretend) -> None:
+    cluster.submit("train", 6, minNodes=2)
+    cluster.until(cluster.phase_is("train", "Running"), 10)
+    assert len(cluster.nodes_of("train")) == 6
+
+
+def test_an_elastic_job_starts_with_the_most_nodes_that_are_free_rather_than_wait(cluster: Pretend) -> None:
+    for node in ("a0", "a1", "b3"):
+        cluster.foreign(node)
+    cluster.submit("train", 8, minNodes=2, processesPerNode=8)
+    cluster.until(cluster.phase_is("train", "Running"), 10)
+    status, plan = cluster.status("train"), cluster.plans[("team", "train-plan-1")]
+    assert sorted(cluster.nodes_of("train")) == ["a2", "a3", "b0", "b1", "b2"]
+    assert (status.plan.nodes, status.ready_nodes, status.next_member) == (5, 5, 5)  # type: ignore[union-attr]
+    assert [axis.size for axis in plan.mesh] == [40]
+    placed = next(c for c in status.conditions if c.type == "Placed")
+    assert placed.message == "attempt 1 holds 5 nodes"
+    assert any("starts on 5 of 8 nodes" in told for _, _, told in cluster.events)
+
+
+def test_an_elastic_job_waits_where_fewer_than_its_fewest_are_free(cluster: Pretend) -> None:
+    for node in ("a0", "a1", "b3"):
+        cluster.foreign(node)
+    cluster.submit("train", 8, minNodes=6)
+    cluster.tick(5)
+    assert message(cluster, "train") == "needs 8 nodes; 8 are eligible, 5 of them are free"
+
+
+def test_the_fewest_hold_within_a_required_level_as_well(cluster: Pretend) -> None:
+    cluster.foreign("a1")
+    cluster.submit("train", 4, minNodes=3, placement={"within": {"level": "spine", "required": True}})
+    cluster.foreign("b0")
+    cluster.until(cluster.phase_is("train", "Running"), 10)
+    assert cluster.nodes_of("train") == ["a2", "a3", "a0"]
+
+
+def test_an_attempt_of_another_size_numbers_its_members_on(cluster: Pretend) -> None:
+    cluster.submit("train", 8, minNodes=2)
+    cluster.until(cluster.phase_is("train", "Running"), 10)
+    cluster.lose_node("a0")
+    cluster.until(lambda: cluster.status("train").attempt == 2 and cluster.status("train").phase == "Running", 100)
+    live = sorted(pod.name for pod in cluster.pods.values() if pod.live and pod.deleted is None)
+    assert live == sorted(f"train-{n}" for n in range(8, 15))
+    assert cluster.status("train").restarts.failures == 0
+
+
+# relax ----------------------------------------------------------------------------------------------------------------
+
+
+def relaxed(cluster: Pretend, **more: object) -> Pretend:
+    """A job of three nodes for one leaf of two, which may be any spine after 60 s and anywhere after 120 s."""
+    relax = [{"after": "60s", "level": "spine"}, {"after": "2m", "level": "cluster"}]
+    cluster.submit("train", 3, placement={"within": ONE_LEAF, "relax": relax}, **more)  # type: ignore[arg-type]
+    return cluster
+
+
+def test_a_required_level_holds_until_its_deadline_and_not_longer(cluster: Pretend) -> None:
+    relaxed(cluster).tick(59)
+    assert cluster.status("train").phase == "Pending"
+    assert "from 1970-01-12T13:47:40Z on one spine is enough" in message(cluster, "train")
+    cluster.tick(2)
+    assert {node[0] for node in cluster.nodes_of("train")} == {"a"}
+
+
+def test_the_last_deadline_lets_it_go_anywhere(cluster: Pretend) -> None:
+    for node in ("a0", "a1", "a2", "b0", "b1"):
+        cluster.foreign(node)
+    relaxed(cluster).tick(100)
+    assert "needs 3 nodes within one spine" in message(cluster, "train")
+    assert message(cluster, "train").endswith("on any nodes are enough")
+    cluster.tick(21)
+    assert sorted(cluster.nodes_of("train")) == ["a3", "b2", "b3"]
+
+
+def test_the_operator_looks_again_when_a_deadline_is_due(cluster: Pretend) -> None:
+    relaxed(cluster).operate()
+    assert cycle(cluster.world(), cluster.now).wake == cluster.job("train").created + 60
+
+
+def test_a_job_that_comes_back_holds_out_for_its_level_anew(cluster: Pretend) -> None:
+    relaxed(cluster)
+    cluster.until(cluster.phase_is("train", "Running"), 90).tick(200)
+    cluster.edit("train", suspend=True)
+    cluster.until(cluster.phase_is("train", "Suspended"), 30).tick(300)
+    cluster.edit("train", suspend=False)
+    cluster.tick(50)
+    assert cluster.status("train").phase == "Pending"
+    cluster.until(cluster.phase_is("train", "Running"), 20)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        (
+            ["rack"],
+            "spec.placement.relax[0].level: no level is called rack; the cluster's levels are: spine, leaf, cluster",
+        ),
+        (["leaf"], "spec.placement.relax[0].level: leaf is not broader than leaf"),
+        (["cluster", "spine"], "spec.placement.relax[1].level: spine is not broader than cluster"),
+    ],
+)
+def test_a_level_that_relaxes_nothing_is_said_with_the_fields_path(
+    cluster: Pretend, levels: list[str], said: str
+) -> None:
+    relax = [{"after": f"{n}m", "level": level} for n, level in enumerate(levels, start=1)]
+    cluster.submit("train", 2, placement={"within": ONE_LEAF, "relax": relax})
+    cluster.tick(3)
+    accepted = next(c for c in cluster.status("train").conditions if c.type == "Accepted")
+    assert (accepted.status, accepted.reason) == ("False", Reason.UNKNOWN_LEVEL)
+    assert said in accepted.message
+    assert message(cluster, "train") == accepted.message
+    cluster.edit("train", placement=cluster.job("train").spec.placement.but(relax=()))  # type: ignore[union-attr]
+    cluster.until(cluster.phase_is("train", "Running"), 10)
+
+
+# Without any labels ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_without_labels_is_one_domain(cluster: Pretend) -> None:
+    for name, node in cluster.nodes.items():
+        cluster.nodes[name] = node.__class__(name, node.uid, {}, node.allocatable, ready_since=node.ready_since)
+    cluster.submit("train", 8)
+    cluster.until(cluster.phase_is("train", "Running"), 10)
+
+
+def test_nodes_that_offer_nothing_are_no_place(cluster: Pretend) -> None:
+    for name, node in cluster.nodes.items():
+        nothing = dict.fromkeys(node.allocatable, 0)
+        cluster.nodes[name] = node.__class__(name, node.uid, node.labels, nothing, ready_since=node.ready_since)
+    cluster.submit("train", 1)
+    cluster.tick(3)
+    assert "0 are eligible" in message(cluster, "train")
+    assert "offers less than" in message(cluster, "train")
+
+
+def test_far_more_nodes_than_there_are_is_answered_in_numbers(cluster: Pretend) -> None:
+    cluster.submit("train", 20_000)
+    cluster.tick(3)
+    assert message(cluster, "train") == "needs 20000 nodes; 8 are eligible, 8 of them are free"
