@@ -199,7 +199,12 @@ def test_a_pod_that_is_not_ours_takes_room_until_it_ends(meta):
 
 def test_a_node():
     raw = {
-        "metadata": {"name": "n", "uid": "u", "labels": {"rack": "7"}},
+        "metadata": {
+            "name": "n",
+            "uid": "u",
+            "labels": {"rack": "7"},
+            "annotations": {names.ANNOTATION_HCAS: "mlx5_0,mlx5_1", "kubeadm.alpha.kubernetes.io/cri-socket": "/run/c"},
+        },
         "spec": {"unschedulable": True, "taints": [{"key": "gpu", "effect": "NoSchedule"}]},
         "status": {
             "allocatable": {"cpu": "63500m", "memory": "1Gi", "nvidia.com/gpu": "8"},
@@ -215,6 +220,7 @@ def test_a_node():
         unschedulable=True,
         ready=False,
         ready_since=T0 + 10,
+        annotations={names.ANNOTATION_HCAS: "mlx5_0,mlx5_1"},
     )
     assert not decode.node({"metadata": {"name": "n", "uid": "u"}}).ready
 

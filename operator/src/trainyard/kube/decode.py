@@ -61,6 +61,7 @@ def node(raw: NodeShape) -> Node:
         unschedulable=bool(spec.get("unschedulable")),
         ready=ready is not None and ready["status"] == "True",
         ready_since=_seconds(ready.get("lastTransitionTime")) if ready is not None else 0.0,
+        annotations={k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(f"{names.GROUP}/")},
     )
 
 

@@ -32,7 +32,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as the scheduler sees it. ready: condition Ready is True; ready_since: when that condition last changed."""
+    """A node as the scheduler sees it. ready: condition Ready is True; ready_since: when that condition last changed.
+
+    annotations: those that are for Trainyard, and no others.
+    """
 
     name: str
     uid: str
@@ -42,6 +45,7 @@ class Node:
     unschedulable: bool = False
     ready: bool = True
     ready_since: float = 0.0
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
