@@ -32,8 +32,8 @@ def cover(lack: int, groups: Sequence[Sequence[Offer]]) -> Mapping[int, int] | N
     ordered = sorted(_useful(lack, groups), key=lambda number: (_ratio(groups[number]), number))
     greedy = _greedy(lack, groups, ordered)
     exact = _exact(lack, groups, ordered[: MOST_CELLS // lack])
-    answers = [answer for answer in (exact, greedy) if answer is not None]
-    return min(answers, key=lambda answer: price(groups, answer), default=None)
+    answers = (greedy,) if exact is None else (exact, greedy)
+    return min(answers, key=lambda answer: price(groups, answer))
 
 
 def price(groups: Sequence[Sequence[Offer]], answer: Mapping[int, int]) -> int:
@@ -70,27 +70,33 @@ def _useful(lack: int, groups: Sequence[Sequence[Offer]]) -> Collection[int]:
     return several
 
 
-def _greedy(lack: int, groups: Sequence[Sequence[Offer]], ordered: Sequence[int]) -> Mapping[int, int] | None:
-    """What gives most for its price is taken first; the last may be the cheapest that is enough by itself instead."""
+def _greedy(lack: int, groups: Sequence[Sequence[Offer]], ordered: Sequence[int]) -> Mapping[int, int]:
+    """What gives most for its price is taken first; the last may be the cheapest that is enough by itself instead. Where that is
+    not enough with all groups, the largest offers are taken in the same order."""
     taken: dict[int, int] = {}
     best: tuple[int, Mapping[int, int]] | None = None
-    spent = 0
+    spent, left = 0, lack
     for number in ordered:
         for last in ordered if len(taken) < len(_LOOKS) else ():
-            if last in taken:
-                continue
-            for n, (gain, amount) in enumerate(groups[last]):
-                if gain >= lack and (best is None or spent + amount < best[0]):
-                    best = (spent + amount, {**taken, last: n})
-        n = min(range(len(groups[number])), key=lambda n: groups[number][n][1] / groups[number][n][0])
-        taken[number] = n
-        spent += groups[number][n][1]
-        lack -= groups[number][n][0]
-        if lack <= 0:
-            if best is None or spent < best[0]:
-                best = (spent, taken)
-            return best[1]
-    return None if best is None else best[1]
+            for n, (gain, amount) in enumerate(groups[last] if last not in taken else ()):
+                if gain >= left and (best is None or spent + amount < best[0]):
+                    best = spent + amount, {**taken, last: n}
+        offers = groups[number]
+        taken[number] = min(range(len(offers)), key=lambda n: (offers[n][1] / offers[n][0], -offers[n][0]))
+        spent += offers[taken[number]][1]
+        left -= offers[taken[number]][0]
+        if left <= 0:
+            return taken if best is None or spent < best[0] else best[1]
+    if best is not None:
+        return best[1]
+    for number in ordered:
+        offers = groups[number]
+        largest = max(range(len(offers)), key=lambda n: (offers[n][0], -offers[n][1]))
+        left -= offers[largest][0] - offers[taken[number]][0]
+        taken[number] = largest
+        if left <= 0:
+            break
+    return taken
 
 
 _LOOKS: Final = range(32)
