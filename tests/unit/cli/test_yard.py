@@ -174,10 +174,11 @@ def test_a_fabric_whose_label_nobody_carries_is_said_to_be_so() -> None:
 
 def test_an_nvlink_domain_across_leaves_is_said_to_be_broken_up() -> None:
     key = "nvidia.com/gpu.clique"
-    nodes = [a_record(f"n{n}", labels={LEAF: f"l{n % 2}", key: "u.1"}) for n in range(4)]
+    places = [("l0", "u1.1"), ("l0", "u2.1"), ("l1", "u2.1"), ("l1", "u3.1")]
+    nodes = [a_record(f"n{n}", labels={LEAF: leaf, key: clique}) for n, (leaf, clique) in enumerate(places)]
     said = head(topology_page(a_world(*nodes)))
     assert said[1] == "Told by the labels of topograph; NVLink by those of gpu-clique; complete on 4 accelerator nodes"
-    assert any("NVLink is broken up so, unless a Fabric puts it above: u.1" in line for line in said)
+    assert any("NVLink is broken up so, unless a Fabric puts it above: u2.1" in line for line in said)
 
 
 def test_many_names_are_the_first_and_a_number() -> None:

@@ -174,6 +174,37 @@ def test_nvlink_lies_around_hosts():
     assert names(detect(cliques("a.1", "b.1", labels=labels))) == ["block", "subblock", "nvlink", "host"]
 
 
+def placed(*places, key=CLIQUE):
+    """Nodes by spine, leaf and clique."""
+    labels = [dict(zip((f"{TIER}1", f"{TIER}0", key), place, strict=True)) for place in places]
+    return [a_node(f"n{n}", labels=label) for n, label in enumerate(labels)]
+
+
+def test_leaves_that_share_a_rack_lie_within_its_nvlink_domain():
+    nodes = placed(("s", "l1", "a.1"), ("s", "l2", "a.1"), ("s", "l3", "b.1"), ("s", "l4", "b.1"))
+    found = detect(nodes)
+    assert names(found) == ["spine", "nvlink", "leaf"]
+    tree = build(nodes, found.levels)
+    assert tree.domain("n0", 2) == tree.domain("n1", 2) != tree.domain("n2", 2)
+    stale = a_node("stale", labels={**nodes[0].labels, CLIQUE: "old.1"})
+    assert names(detect([*nodes, stale])) == ["spine", "nvlink", "leaf"]
+
+
+def test_a_leaf_of_several_nvlink_domains_lies_around_them_even_if_one_is_torn():
+    whole = [("s", "l1", "a.1"), ("s", "l1", "b.1"), ("s", "l2", "c.1"), ("s", "l2", "d.1")]
+    assert names(detect(placed(*whole))) == ["spine", "leaf", "nvlink"]
+    assert names(detect(placed(*whole, ("s", "l2", "a.1")))) == ["spine", "leaf", "nvlink"]
+
+
+def test_where_each_leaf_is_one_nvlink_domain_the_order_is_the_usual_one():
+    assert names(detect(placed(("s", "l1", "a.1"), ("s", "l2", "b.1")))) == ["spine", "leaf", "nvlink"]
+
+
+def test_names_that_may_be_counted_anew_in_each_leaf_say_nothing_of_the_order():
+    nodes = placed(("s", "l1", "0"), ("s", "l2", "0"), key="topology.k8s.aws/ultraserver-id")
+    assert names(detect(nodes)) == ["spine", "leaf", "nvlink"]
+
+
 def test_nvlink_alone_is_below_zones_or_alone():
     zone = "topology.kubernetes.io/zone"
     assert names(detect(cliques("a.1", "b.1", labels=[zone]))) == ["zone", "nvlink"]

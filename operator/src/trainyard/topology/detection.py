@@ -85,7 +85,7 @@ def detect(nodes: Iterable[Equipped], fabrics: Iterable[Fabricated] = ()) -> Det
     levels = heard.carried(source) if source is not None else ()
     nvlink = next((of for of in _NVLINK if _tells_nvlink(heard, of)), None)
     if nvlink is not None and not any(level.name == NVLINK for level in levels):
-        levels = _completed(levels, _nvlink_levels(heard, nvlink, asked))
+        levels = _completed(levels, _nvlink_levels(heard, nvlink, asked), asked)
     else:
         nvlink = None
     spoken = tuple(source.spoken(heard.labels)) if source is not None else ()
@@ -177,12 +177,25 @@ def _nvlink_levels(heard: _Heard, dialect: Dialect, nodes: Iterable[Labelled]) -
     return carried[first:]
 
 
-def _completed(levels: tuple[Level, ...], nvlink: tuple[Level, ...]) -> tuple[Level, ...]:
-    """NVLink is the narrowest of a network but for hosts; a level of the same name is not there twice."""
+def _completed(levels: tuple[Level, ...], nvlink: tuple[Level, ...], nodes: Collection[Labelled]) -> tuple[Level, ...]:
+    """NVLink is narrower than all but hosts, unless it has fewer domains than a level: then that lies within it, as two leaves do
+    that share a rack; the rack would be torn in two otherwise. No vendor tells the order of its levels and the cliques, whose
+    names are unique and can be counted. A level of the same name is not there twice.
+    """
     own = {level.name for level in levels}
     added = tuple(level for level in nvlink if level.name not in own)
-    hosts = tuple(level for level in levels if level.name == HOST)
-    return (*(level for level in levels if level.name != HOST), *added, *hosts)
+    wider = tuple(level for level in levels if level.name != HOST)
+    at = len(wider)
+    while at and added[0].label in _UNIQUE and _has_fewer(added[0], wider[:at], nodes):
+        at -= 1
+    return (*wider[:at], *added, *wider[at:], *(level for level in levels if level.name == HOST))
+
+
+def _has_fewer(one: Level, levels: tuple[Level, ...], nodes: Iterable[Labelled]) -> bool:
+    """Whether a level of unique names has fewer domains than the narrowest of these, over the nodes that tell of all."""
+    told = {(one.domain(node.labels), tuple(level.domain(node.labels) for level in levels)) for node in nodes}
+    known = [(name, path) for name, path in told if name and all(path)]
+    return len({name for name, _ in known}) < len({path for _, path in known})
 
 
 _KNOWN: Final = frozenset(
@@ -191,6 +204,8 @@ _KNOWN: Final = frozenset(
 _TIERED: Final = tuple(dialect.tiers for dialect in DIALECTS if dialect.tiers)
 _NVLINK: Final = (CLIQUE, *DIALECTS, *COMPUTE_DOMAINS)
 """Who may tell of NVLink, the most reliable first."""
+_UNIQUE: Final = CLIQUE.labels | COMPUTE_DOMAINS[0].labels
+"""Labels whose values name one thing wherever they are: they begin with a UUID."""
 
 _ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
 
