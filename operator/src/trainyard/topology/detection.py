@@ -193,9 +193,16 @@ def _completed(levels: tuple[Level, ...], nvlink: tuple[Level, ...], nodes: Coll
 
 def _has_fewer(one: Level, levels: tuple[Level, ...], nodes: Iterable[Labelled]) -> bool:
     """Whether a level of unique names has fewer domains than the narrowest of these, over the nodes that tell of all."""
-    told = {(one.domain(node.labels), tuple(level.domain(node.labels) for level in levels)) for node in nodes}
-    known = [(name, path) for name, path in told if name and all(path)]
-    return len({name for name, _ in known}) < len({path for _, path in known})
+    keys = (one.label, *(level.label for level in levels))
+    rows = {tuple([node.labels.get(key, "") for key in keys]) for node in nodes}  # few: most nodes say what others say
+    names, paths = set(), set()
+    for row in rows:
+        labels = dict(zip(keys, row, strict=True))
+        name, path = one.domain(labels), tuple(level.domain(labels) for level in levels)
+        if name and all(path):
+            names.add(name)
+            paths.add(path)
+    return len(names) < len(paths)
 
 
 _KNOWN: Final = frozenset(
