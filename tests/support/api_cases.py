@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainyard.api import rules
+from trainyard.api.parallelism import NO_DIVISOR, NO_PRODUCT, NO_SIZE
 
 Manifest = dict[str, Any]
 
@@ -224,6 +225,28 @@ WRONG: dict[str, Wrong] = {
     "heads that do not divide the width": Wrong(
         a_job(trainer={"model": {"preset": "tiny", "heads": 5}}), "spec.trainer.model.width", "not a multiple", None
     ),
+    "an axis that does not divide the processes": Wrong(
+        a_job(processesPerNode=2, parallelism={"shard": 3}),
+        "spec.parallelism.shard",
+        "3 does not divide the 8 processes (4 nodes x 2); use 1, 2, 4 or 8, or auto",
+        NO_DIVISOR,
+    ),
+    "an axis that does not divide the accelerators": Wrong(
+        with_spec(with_trainer(resources={"limits": {"nvidia.com/gpu": 8}}), parallelism={"replicate": 5}),
+        "spec.parallelism.replicate",
+        "5 does not divide the 32 processes (4 nodes x 8)",
+        None,
+    ),
+    "axes that do not make up the processes": Wrong(
+        a_job(processesPerNode=2, parallelism={"shard": 2, "replicate": 2}),
+        "spec.parallelism.replicate",
+        "2 times shard 2 is not the 8 processes (4 nodes x 2); use 4, or auto",
+        NO_PRODUCT,
+    ),
+    "an axis without members": Wrong(a_job(parallelism={"shard": 0}), "spec.parallelism.shard", NO_SIZE, NO_SIZE),
+    "an axis of another word": Wrong(
+        a_job(parallelism={"replicate": "all"}), "spec.parallelism.replicate", NO_SIZE, NO_SIZE
+    ),
 }
 
 FINE: dict[str, Manifest] = {
@@ -265,5 +288,8 @@ FINE: dict[str, Manifest] = {
         restart={"failures": 0, "per": "1h"},
         network={"env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
         trainer={"model": {"preset": "tiny"}, "steps": 20},
+        parallelism={"shard": 8, "replicate": 4},
     ),
+    "the other axis follows": a_job(processesPerNode=2, parallelism={"shard": 4}),
+    "the axes are the planner's": a_job(parallelism={}),
 }

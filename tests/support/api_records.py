@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from trainyard.api.model import ApiModel
+from trainyard.api.parallelism import AUTO, Parallelism
 from trainyard.api.training_job import TrainingJobSpec
 
 M = TypeVar("M", bound=ApiModel)
@@ -22,6 +23,8 @@ _durations = st.lists(
     min_size=1,
     max_size=3,
 ).map("".join)
+
+_sizes = st.just(AUTO) | st.integers(1, 10**6)
 
 
 def records(model: type[M], **given: st.SearchStrategy[Any]) -> st.SearchStrategy[M]:
@@ -70,6 +73,7 @@ def specs() -> st.SearchStrategy[TrainingJobSpec]:
         processes_per_node=st.none() | st.integers(1, 128),
         template=st.just({"spec": {"containers": [{"name": "trainer", "image": "trainyard/trainer"}]}}),
         trainer=st.sampled_from([None, {}, {"steps": 20}]),
+        parallelism=st.none() | records(Parallelism, shard=_sizes, replicate=_sizes),
         max_runtime=st.none() | _durations,
         checkpoint=records(
             checkpoint, every=st.integers(1, 10**6) | _durations, keep=st.integers(1, 1000), grace=_durations

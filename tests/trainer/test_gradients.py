@@ -59,8 +59,14 @@ def of_a_gang(rank, ranks, axes, dtype):
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 5e-6)])
 @pytest.mark.parametrize(
     ("ranks", "axes"),
-    [(1, ()), (2, ()), (3, ()), (4, (Axis("replicate", 2), Axis("shard", 2)))],
-    ids=["1", "2", "3", "2x2"],
+    [
+        (1, ()),
+        (2, ()),
+        (2, (Axis("replicate", 2), Axis("shard", 1))),
+        (3, ()),
+        (4, (Axis("replicate", 2), Axis("shard", 2))),
+    ],
+    ids=["1", "2", "2x1", "3", "2x2"],
 )
 def test_gradients_equal_those_of_one_process(tmp_path, ranks, axes, dtype, bound):
     alone = network(dtype)

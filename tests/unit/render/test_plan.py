@@ -99,3 +99,10 @@ def test_ten_thousand_members_fit_into_a_config_map():
     tree = a_tree({node.name: node for node in nodes})
     plan = a_plan(a_job(nodes=10_000), nodes=tuple(tree.paths), tree=tree)
     assert len(encode(plan).encode()) < 700_000
+
+
+def test_the_mesh_is_the_one_that_the_job_asks_for():
+    asked = a_plan(a_job(processesPerNode=2, parallelism={"shard": 2}))
+    assert asked.mesh == (Axis("replicate", 4), Axis("shard", 2))
+    assert decode(encode(asked)).mesh == asked.mesh
+    assert a_plan(a_job(processesPerNode=2, parallelism={"replicate": 1})).mesh == (Axis("shard", 8),)

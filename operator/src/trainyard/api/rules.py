@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from trainyard.api import names
 from trainyard.api.model import LABEL_PATTERN
+from trainyard.api.parallelism import NO_DIVISOR, NO_PRODUCT
 from trainyard.api.template import OUR_IMAGE_PATTERN
 
 
@@ -80,6 +81,10 @@ _HAS_COMMAND = "(has(c.command) && c.command.size() > 0)"
 _IS_OURS = f"(has(c.image) && c.image.matches('{OUR_IMAGE_PATTERN}'))"
 
 
+_PROCESSES_UNSAID = "!has(self.parallelism) || !has(self.processesPerNode)"
+"""Without a number the accelerators of the template count, which are not for CEL to read: the operator looks at those."""
+
+
 def _not_reserved(at: str) -> Rule:
     return Rule(at, _NOT_RESERVED, RESERVED, field=".name", subject="self.name")
 
@@ -138,6 +143,25 @@ TRAINING_JOB: Final = (
         f"!{_CONTAINERS}.exists(c, {_TRAINS} && !({_MOUNTS}))",
         NOT_MOUNTED,
         field=".checkpoint.volume",
+    ),
+    *(
+        Rule(
+            "spec",
+            f"{_PROCESSES_UNSAID} || type(self.parallelism.{axis}) != int || "
+            f"(self.nodes * self.processesPerNode) % int(self.parallelism.{axis}) == 0",
+            NO_DIVISOR,
+            field=f".parallelism.{axis}",
+        )
+        for axis in ("shard", "replicate")
+    ),
+    Rule(
+        "spec",
+        f"{_PROCESSES_UNSAID} || type(self.parallelism.shard) != int || type(self.parallelism.replicate) != int || "
+        "(self.nodes * self.processesPerNode) % int(self.parallelism.shard) != 0 || "
+        "(self.nodes * self.processesPerNode) % int(self.parallelism.replicate) != 0 || "
+        "int(self.parallelism.shard) * int(self.parallelism.replicate) == self.nodes * self.processesPerNode",
+        NO_PRODUCT,
+        field=".parallelism.replicate",
     ),
     Rule("spec", "!has(self.minNodes) || self.minNodes <= self.nodes", MORE_THAN_NODES, field=".minNodes"),
     Rule(

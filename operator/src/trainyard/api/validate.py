@@ -19,6 +19,7 @@ from trainyard.api import names, rules
 from trainyard.api.errors import FieldError, field_errors, shown
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.model import LABEL_PATTERN
+from trainyard.api.parallelism import contradictions
 from trainyard.api.template import containers, is_our_image, mount_path, pod_spec, trainer_container, volume_names
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 
@@ -96,6 +97,9 @@ def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
 def _placement_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
     if spec.min_nodes is not None and spec.min_nodes > spec.nodes:
         yield FieldError("spec.minNodes", rules.MORE_THAN_NODES)
+    if spec.parallelism is not None:
+        for axis, said in contradictions(spec.parallelism, spec.nodes, spec.processes):
+            yield FieldError(f"spec.parallelism.{axis}", said)
     placement = spec.placement
     if placement.relax and (placement.within is None or not placement.within.required):
         yield FieldError("spec.placement.relax", rules.NOTHING_TO_RELAX)

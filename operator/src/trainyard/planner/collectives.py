@@ -29,6 +29,8 @@ class Collective(StrEnum):
     BROADCAST = "broadcast"
     SEND_RECEIVE = "send-receive"
     """Each member to the next, the last one to nobody; and on the way back, from each to the one before."""
+    STORE = "store"
+    """Each process by itself, to storage outside of the gang."""
 
 
 class Algorithm(StrEnum):
@@ -77,6 +79,8 @@ class Group:
 
 def seconds(collective: Collective, group: Group, size_bytes: float) -> float:
     """How long one collective takes. Nothing where there is nobody to talk to."""
+    if collective is Collective.STORE:
+        return size_bytes * group.per_node / group.between.bytes_per_second
     if group.members < 2:
         return 0.0
     match collective:
@@ -86,7 +90,7 @@ def seconds(collective: Collective, group: Group, size_bytes: float) -> float:
             return ring(group, size_bytes, rounds=1)
         case Collective.BROADCAST:
             return broadcast(group, size_bytes)
-        case Collective.SEND_RECEIVE:
+        case _:
             return send_receive(group, size_bytes)
 
 
@@ -193,7 +197,7 @@ def bus_factor(collective: Collective, members: int) -> float:
             return 2 * (members - 1) / members
         case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
             return (members - 1) / members
-        case Collective.BROADCAST | Collective.SEND_RECEIVE:
+        case Collective.BROADCAST | Collective.SEND_RECEIVE | Collective.STORE:
             return 1.0
 
 

@@ -22,6 +22,7 @@ from trainyard.planner.machines import (
     UNKNOWN_TCP,
     Accelerator,
     Machine,
+    Network,
     accelerator_of,
 )
 from trainyard.topology.tree import Level
@@ -37,6 +38,10 @@ TIER_SECONDS: Final = 1e-6
 """What a tier adds to a message that has to climb it: two switches of about 0.3 us and the fibre to them and back (assumed)."""
 LOOPBACK: Final = (4e9, 20e-6)
 """Between processes of a node without accelerators, which is TCP over the loopback interface (assumed)."""
+
+
+_BY_KIND: Final[Mapping[str, str]] = {"tcp": "TCP", "infiniband": "InfiniBand", "roce": "RoCE"}
+"""The kind of network by the Fabric's kind; of a generic one, that of the machine."""
 
 
 class Link(NamedTuple):
@@ -116,14 +121,14 @@ def links_of(fabric: FabricSpec | None, levels: Sequence[Level], labels: Collect
     accelerator), else a stated guess. labels: of the nodes; without them nothing is known of the machines.
     """
     machine = _machine(fabric, labels)
-    accelerator = _most(accelerator_of(of) for of in labels)
+    accelerator = accelerator_most(labels)
     said = fabric.node if fabric is not None else NodeLinks()
-    usable = NETWORKS[machine.network].usable
-    of_node, of_level = _node(said, machine, usable), _said_of_levels(fabric)
+    network = NETWORKS[_BY_KIND.get(fabric.kind, machine.network) if fabric is not None else machine.network]
+    of_node, of_level = _node(said, machine, network), _said_of_levels(fabric)
     inside = _inside(said, accelerator)
     return Links(
         levels=tuple(level.name for level in levels),
-        uplinks=tuple(_uplink(of_level.get(level.name), usable) for level in levels),
+        uplinks=tuple(_uplink(of_level.get(level.name), network.usable) for level in levels),
         node=of_node,
         inside=inside,
         multicast=accelerator.multicast if accelerator is not None else 0.0,
@@ -141,11 +146,11 @@ def _machine(fabric: FabricSpec | None, labels: Collection[Mapping[str, str]]) -
     return UNKNOWN if any(accelerator_of(of) for of in labels) or fabric is not None else UNKNOWN_TCP
 
 
-def _node(said: NodeLinks, machine: Machine, usable: float) -> Link:
+def _node(said: NodeLinks, machine: Machine, network: Network) -> Link:
     nics = said.nics if said.nics is not None else (machine.nics if said.nic_bandwidth is None else 1)
     rated = bytes_per_second(said.nic_bandwidth) if said.nic_bandwidth is not None else machine.nic_bytes_per_second
-    latency = latency_seconds(said.latency) if said.latency is not None else NETWORKS[machine.network].latency_seconds
-    return Link(nics * rated * usable, latency)
+    latency = latency_seconds(said.latency) if said.latency is not None else network.latency_seconds
+    return Link(nics * rated * network.usable, latency)
 
 
 def _inside(said: NodeLinks, accelerator: Accelerator | None) -> Link:
@@ -155,6 +160,11 @@ def _inside(said: NodeLinks, accelerator: Accelerator | None) -> Link:
     if accelerator is None:
         return Link(*LOOPBACK)
     return Link(accelerator.link_bytes_per_second, accelerator.link_seconds)
+
+
+def accelerator_most(labels: Collection[Mapping[str, str]]) -> Accelerator | None:
+    """The accelerator that most nodes with these labels have; None where none is known."""
+    return _most(accelerator_of(of) for of in labels)
 
 
 def _most(found: Iterable[T | None]) -> T | None:

@@ -16,7 +16,7 @@ from typing import Final
 from trainyard.planner import collectives
 from trainyard.planner.collectives import Collective, Group
 from trainyard.planner.links import Link, Links
-from trainyard.planner.traffic import Traffic
+from trainyard.planner.traffic import GANG, Traffic
 from trainyard.topology.tree import Tree
 
 NOMINAL_BYTES: Final = 2**30
@@ -24,8 +24,6 @@ NOMINAL_BYTES: Final = 2**30
 
 NODE: Final = "node"
 """The bottleneck where it is the nodes' own interfaces."""
-GANG: Final = "gang"
-"""The axis of what all processes do together."""
 INSIDE: Final = "inside the node"
 """The bottleneck where it is the way between the processes of a node."""
 
@@ -110,6 +108,10 @@ def step(
     shared: dict[tuple[int, int, bool], list[Group]] = {(world, 1, False): [whole.group]}
     timed = []
     for entry in wanted:
+        if entry.collective is Collective.STORE:
+            alone = Group(processes_per_node, 1, links.node, links.inside)
+            timed.append(Timed(entry, collectives.seconds(entry.collective, alone, entry.bytes) * entry.count))
+            continue
         if entry.size < 2:
             timed.append(Timed(entry, 0.0))
             continue

@@ -9,25 +9,35 @@ from trainyard.api.names import RENDEZVOUS_PORT, service_name
 from trainyard.api.template import is_our_image, mount_path, trainer_container
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.contract.plan import Axis, Checkpoints, Domain, Lineage, Mark, Member, Plan
+from trainyard.planner.links import Links, links_of
+from trainyard.planner.machines import Accelerator
+from trainyard.planner.mesh import Site
+from trainyard.planner.parallelism import mesh_of
 from trainyard.planner.place import Placement
 from trainyard.topology.tree import Path, Tree
 from trainyard.world.records import Job
-
-SHARD_AXIS = "shard"
-"""All processes shard one copy of the model (FSDP over the whole gang)."""
 
 CHECKPOINTS_FOLDER = "/checkpoints"
 """Where the volume for checkpoints is mounted if the template does not mount it."""
 
 
 def plan_for(
-    job: Job, attempt: int, placement: Placement, tree: Tree, first_member: int, lineage: Lineage | None = None
+    job: Job,
+    attempt: int,
+    placement: Placement,
+    tree: Tree,
+    first_member: int,
+    lineage: Lineage | None = None,
+    links: Links | None = None,
+    accelerator: Accelerator | None = None,
 ) -> Plan:
     """The plan of an attempt. Members are numbered from `first_member` in rank order. The job's spec must make sense.
 
-    lineage: which checkpoints count; that of the job's status where it is left out.
+    lineage: which checkpoints count; that of the job's status where it is left out. links, accelerator: of its nodes, for a mesh
+    that is left to the planner; links are assumed where they are left out.
     """
     spec = _spec(job)
+    site = Site(links or links_of(None, tree.levels), tree, placement.nodes, spec.processes, accelerator)
     domains, narrowest = _domains(tree, placement.nodes)
     return Plan(
         namespace=job.namespace,
@@ -37,7 +47,7 @@ def plan_for(
         service=service_name(job.name),
         processes_per_node=spec.processes,
         members=tuple(Member(first_member + rank, node, narrowest[node]) for rank, node in enumerate(placement.nodes)),
-        mesh=(Axis(SHARD_AXIS, len(placement.nodes) * spec.processes),),
+        mesh=tuple(Axis(name, size) for name, size in mesh_of(spec, site).axes),
         levels=tuple(level.name for level in tree.levels),
         domains=domains,
         rendezvous_port=RENDEZVOUS_PORT,

@@ -1,0 +1,74 @@
+"""What a process of the built-in trainer's kind needs of its accelerator's memory, part by part.
+
+Training state is exact arithmetic; activations are what the built-in network keeps for the backward pass (counted in a test);
+what the libraries and the allocator take is a stated share of the memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trainyard.planner.model import MASTER_BYTES, Model
+from trainyard.planner.traffic import Mesh, part_parameters, units
+
+USABLE: Final = 0.90
+"""Of an accelerator's memory: the rest is for CUDA and NCCL (about 2 GB) and for holes between what is allocated (assumed)."""
+LOSS_BYTES: Final = 12
+"""Of a logit besides itself: in float32, its log-softmax and its gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one process. gathered: weights as they are used, put together from their shards."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    gathered: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.gradients + self.optimizer + self.gathered + self.activations
+
+
+def memory(model: Model, mesh: Mesh) -> Memory:
+    """At the fullest moment of a step, the end of the first forward pass.
+
+    Weights, gradients and AdamW's means in float32, spread over shard, tensor and pipeline (Rajbhandari et al. 2020, section 5).
+    With several micro-batches, gradients are summed up unsharded until the last one. Gathered weights: of all layers where they
+    are kept, else of the layer that computes, the one that comes next, and embeddings. Activations of as many micro-batches as
+    are on their way through a pipeline of one forward, one backward (Narayanan et al. 2021, section 2.2).
+    """
+    part = part_parameters(model, mesh)
+    owned = part / mesh.shard
+    micro_batches, rows = model.micro_batches(mesh.data_parallel)
+    layers = units(model, mesh) - 1
+    accumulated = part * MASTER_BYTES if micro_batches > 1 and mesh.data_parallel > 1 else 0.0
+    two_layers = (2 * model.block_parameters + model.embedding_parameters) / mesh.tensor
+    gathered = part if model.kept_gathered else min(part, two_layers)
+    return Memory(
+        weights=owned * MASTER_BYTES,
+        gradients=owned * MASTER_BYTES + accumulated,
+        optimizer=owned * 2 * MASTER_BYTES,
+        gathered=gathered * model.value_bytes,
+        activations=min(mesh.pipeline, micro_batches) * layers * layer_activations(model, rows) / mesh.tensor
+        + logits(model, rows) / mesh.tensor,
+    )
+
+
+def layer_activations(model: Model, rows: int) -> float:
+    """Bytes that one layer keeps for the backward pass of so many samples.
+
+    Of each token, in numbers: the inputs of both norms and what they give (4 width); queries, and queries and keys after rotation
+    (2 width + kv); keys and values (2 kv); what attention gives, before and after its heads are put together (2 width); gate, its
+    SiLU, up and their product (4 hidden). Attention itself keeps no matrix (FlashAttention; Dao et al. 2022).
+    """
+    numbers = 8 * model.width + 3 * model.kv_width + 4 * model.hidden
+    return float(rows * model.sequence * numbers * model.value_bytes)
+
+
+def logits(model: Model, rows: int) -> float:
+    """Bytes of the output layer's result and of the loss."""
+    return float(rows * model.sequence * model.vocabulary * (model.value_bytes + LOSS_BYTES))

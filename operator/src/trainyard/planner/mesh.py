@@ -1,0 +1,156 @@
+"""How the processes of a job share the work: data parallel, sharded, tensor, pipeline, and products of them.
+
+Every mesh that divides the processes is a candidate; for each, the memory of a process and the time of a step on the very nodes
+that the job would get. The fastest that fits is chosen, and of those hardly slower the simplest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainyard.planner import predict
+from trainyard.planner.links import Links
+from trainyard.planner.machines import GB, Accelerator
+from trainyard.planner.memory import USABLE, Memory, memory
+from trainyard.planner.model import FLOAT32_SHARE, Model
+from trainyard.planner.predict import Prediction, StepTime
+from trainyard.planner.traffic import REPLICATE, SHARD, Mesh, traffic
+from trainyard.topology.tree import Tree
+
+BUILT_IN: Final = frozenset({REPLICATE, SHARD})
+"""The axes that the built-in trainer runs (trainyard_trainer.parallel.mesh)."""
+FLOPS_SHARE: Final = 0.40
+"""Of an accelerator's published rate while it computes (assumed; Llama 3 reports 38 to 43 %, torchtitan 33 to 39 %)."""
+WORTH_IT: Final = 0.05
+"""How much faster a mesh with more axes has to be than a simpler one: the prediction is not more exact than that."""
+MAX_PIPELINE: Final = 64
+"""Most stages that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A mesh with what it would take.
+
+    limit_bytes: of memory that may be used, None where nothing is known of the accelerator. prediction, step: None for a mesh
+    that does not fit. out: why it cannot be had; empty where it can.
+    """
+
+    mesh: Mesh
+    memory: Memory
+    limit_bytes: float | None
+    prediction: Prediction | None
+    step: StepTime | None
+    out: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a mesh is laid over. nodes: of the members in rank order. accelerator: None where it is not known: then everything
+    fits, and the communication alone decides."""
+
+    links: Links
+    tree: Tree
+    nodes: Sequence[str]
+    processes_per_node: int
+    accelerator: Accelerator | None = None
+
+    @property
+    def world(self) -> int:
+        """Number of processes."""
+        return len(self.nodes) * self.processes_per_node
+
+
+def choose(
+    model: Model,
+    site: Site,
+    supported: Collection[str] = BUILT_IN,
+    fixed: Mapping[str, int] | None = None,
+    others: bool = True,
+) -> tuple[Choice, ...]:
+    """All meshes, best first; at the end those that cannot be had, each with the reason.
+
+    supported: axes that the trainer runs; others: whether to list meshes with more axes, to compare with. fixed: sizes that the
+    user has settled.
+    """
+    found = [
+        _judged(mesh, model, site, supported)
+        for mesh in meshes(model, site.world, site.processes_per_node)
+        if all(getattr(mesh, axis) == size for axis, size in (fixed or {}).items())
+        and (others or not _beyond(mesh, supported))
+    ]
+    possible = sorted((choice for choice in found if not choice.out), key=_order)
+    out = sorted((choice for choice in found if choice.out), key=_order)
+    if possible:
+        bound = _seconds(possible[0]) * (1 + WORTH_IT)
+        near = (choice for choice in possible if _seconds(choice) <= bound)
+        simplest = min(near, key=lambda choice: (len(choice.mesh.axes), -choice.mesh.shard))
+        possible = [simplest, *(choice for choice in possible if choice is not simplest)]
+    return (*possible, *out)
+
+
+def meshes(model: Model, world: int, processes_per_node: int) -> Iterator[Mesh]:
+    """Every mesh worth looking at. Tensor groups stay inside a node and divide the heads, stages hold equally many layers; beside
+    either, a model is sharded over all that is left, or not at all."""
+    for tensor in divisors(processes_per_node):
+        if model.heads % tensor or model.kv_heads % tensor or model.hidden % tensor:
+            continue
+        for pipeline in divisors(world // tensor):
+            if pipeline > MAX_PIPELINE or model.layers % pipeline:
+                continue
+            left = world // (tensor * pipeline)
+            plain = tensor == 1 and pipeline == 1
+            for shard in divisors(left) if plain else dict.fromkeys((1, left)):
+                yield Mesh(pipeline, left // shard, shard, tensor)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """What divides a number, smallest first."""
+    small = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return (*small, *(number // n for n in reversed(small) if n * n != number))
+
+
+def compute_seconds(model: Model, mesh: Mesh, accelerator: Accelerator | None) -> float | None:
+    """What a step computes for, None on an unknown accelerator.
+
+    Samples of the rank that has most, at an assumed share of the accelerator's rate; a pipeline of p stages idles (p - 1)/m of
+    that time besides (Narayanan et al. 2021, section 2.2).
+    """
+    if accelerator is None:
+        return None
+    micro_batches, rows = model.micro_batches(mesh.data_parallel)
+    rate = accelerator.flops * FLOPS_SHARE * (FLOAT32_SHARE if model.value_bytes == 4 else 1.0)
+    work = micro_batches * rows * model.sequence * model.flops_per_token / (mesh.tensor * mesh.pipeline)
+    return work / rate * (1 + (mesh.pipeline - 1) / micro_batches)
+
+
+def predicted(model: Model, mesh: Mesh, site: Site) -> tuple[Prediction, StepTime]:
+    """What a mesh's step takes on its site. On an unknown accelerator nothing is computed, and all communication is exposed."""
+    prediction = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, traffic(model, mesh))
+    return prediction, prediction.step(compute_seconds(model, mesh, site.accelerator) or 0.0)
+
+
+def _judged(mesh: Mesh, model: Model, site: Site, supported: Collection[str]) -> Choice:
+    needed = memory(model, mesh)
+    limit = site.accelerator.memory_bytes * USABLE if site.accelerator is not None else None
+    if limit is not None and needed.total > limit:
+        out = f"needs {needed.total / GB:.1f} GB of an accelerator's {limit / GB:.1f} usable GB"
+        return Choice(mesh, needed, limit, None, None, out)
+    prediction, step = predicted(model, mesh, site)
+    beyond = _beyond(mesh, supported)
+    out = f"{' and '.join(beyond)}: not run by the built-in trainer" if beyond else ""
+    return Choice(mesh, needed, limit, prediction, step, out)
+
+
+def _beyond(mesh: Mesh, supported: Collection[str]) -> list[str]:
+    """Axes with members that the trainer does not run."""
+    return [name for name, size in mesh.axes if size > 1 and name not in supported]
+
+
+def _seconds(choice: Choice) -> float:
+    return choice.step.seconds if choice.step is not None else float("inf")
+
+
+def _order(choice: Choice) -> tuple[float, float, Mesh]:
+    return _seconds(choice), choice.memory.total, choice.mesh

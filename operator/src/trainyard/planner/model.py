@@ -1,0 +1,100 @@
+"""A model in numbers: what memory, bytes and operations follow from.
+
+The network is the built-in trainer's: a decoder-only transformer with RMSNorm, grouped-query attention and SwiGLU
+(trainyard_trainer.model.transformer). A test counts the real one's parameters and what it keeps for the backward pass against
+what stands here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from trainyard.api.trainer import TrainerConfig
+
+VOCABULARY: Final = 260
+"""Of the built-in trainer, which reads bytes."""
+MASTER_BYTES: Final = 4
+"""Of a master weight, of a gradient that is summed up, and of each of AdamW's two means: all in float32."""
+KEEP_GATHERED_BYTES: Final = 256 * 2**20
+"""A model up to this size in float32 stays whole between forward and backward (trainyard_trainer.parallel.shard)."""
+FLOAT32_SHARE: Final = 1 / 16
+"""Of an accelerator's bfloat16 rate, in float32: A100 19.5 of 312, H100 67 of 989 TFLOP/s. torch leaves TF32 off."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """width: of the residual stream; kv_width: of all heads of keys together; hidden: inside the feed-forward layers.
+
+    sequence: tokens of a sample; global_batch: samples of a step; micro_batch: most that a rank computes at once.
+    value_bytes: of an activation and of a weight in use.
+    """
+
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    hidden: int
+    vocabulary: int
+    tied: bool
+    sequence: int
+    global_batch: int
+    micro_batch: int
+    value_bytes: int
+
+    @property
+    def kv_width(self) -> int:
+        return self.width // self.heads * self.kv_heads
+
+    @property
+    def block_parameters(self) -> int:
+        """Of one layer: two norms, four projections of the attention, three of the feed-forward layer."""
+        return 2 * self.width + 2 * self.width * (self.width + self.kv_width) + 3 * self.width * self.hidden
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Embedding, output layer and the last norm."""
+        return (1 if self.tied else 2) * self.vocabulary * self.width + self.width
+
+    @property
+    def parameters(self) -> int:
+        return self.layers * self.block_parameters + self.embedding_parameters
+
+    @property
+    def kept_gathered(self) -> bool:
+        """Whether the trainer keeps gathered weights from forward to backward."""
+        return self.parameters * MASTER_BYTES <= KEEP_GATHERED_BYTES
+
+    @property
+    def flops_per_token(self) -> float:
+        """Forward and backward: 6 for each parameter that is multiplied with, 12 x width x sequence for each layer's attention
+        (Chowdhery et al. 2022, PaLM, appendix B)."""
+        multiplied = self.layers * self.block_parameters + self.vocabulary * self.width
+        return 6.0 * multiplied + 12.0 * self.layers * self.width * self.sequence
+
+    def micro_batches(self, data_parallel: int) -> tuple[int, int]:
+        """How many micro-batches a rank has in a step, and how many samples the largest holds (trainyard_trainer.data.batches).
+
+        data_parallel: among how many ranks the samples are dealt out.
+        """
+        most = -(-self.global_batch // data_parallel)
+        rows = min(self.micro_batch, most)
+        return -(-most // rows), rows
+
+
+def model_of(config: TrainerConfig) -> Model:
+    """The model that a configuration of the built-in trainer describes."""
+    shape, data = config.model.shape, config.data
+    return Model(
+        layers=shape.layers,
+        width=shape.width,
+        heads=shape.heads,
+        kv_heads=shape.kv_heads,
+        hidden=shape.hidden,
+        vocabulary=VOCABULARY,
+        tied=shape.tie_embeddings,
+        sequence=data.sequence_length,
+        global_batch=data.global_batch,
+        micro_batch=data.micro_batch,
+        value_bytes=2 if config.precision == "bfloat16" else 4,
+    )

@@ -1,0 +1,90 @@
+"""What a job says of its mesh, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.rendering import a_job
+from trainyard.api.training_job import TrainingJobSpec
+from trainyard.planner.links import links_of
+from trainyard.planner.machines import accelerator_named
+from trainyard.planner.mesh import Site
+from trainyard.planner.parallelism import forecast, mesh_of, model_of_job, traffic_of
+from trainyard.planner.traffic import Mesh, traffic
+from trainyard.topology.tree import Tree
+
+OWN = {"image": "mine/lm:3", "command": ["python", "mine.py"]}
+
+
+def a_spec(container: dict[str, Any] | None = None, **spec: Any) -> TrainingJobSpec:
+    job = a_job(container=container, processesPerNode=2, **spec)
+    assert job.spec is not None
+    return job.spec
+
+
+def a_site(nodes: int = 4, accelerator: str = "") -> Site:
+    tree = Tree((), {f"n{n}": () for n in range(nodes)})
+    return Site(links_of(None, ()), tree, tuple(tree.paths), 2, accelerator_named(accelerator))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "mesh"),
+    [
+        (None, Mesh(shard=8)),
+        ({"shard": 2}, Mesh(replicate=4, shard=2)),
+        ({"replicate": 2}, Mesh(replicate=2, shard=4)),
+        ({"replicate": 8}, Mesh(replicate=8, shard=1)),
+        ({"shard": 4, "replicate": 2}, Mesh(replicate=2, shard=4)),
+        ({"shard": 8, "replicate": "auto"}, Mesh(shard=8)),
+    ],
+)
+def test_what_is_said_counts_and_the_other_axis_follows(wanted: dict[str, object] | None, mesh: Mesh) -> None:
+    spec = a_spec(parallelism=wanted)
+    assert mesh_of(spec, a_site()) == mesh
+    assert traffic_of(spec, 4) == traffic(model_of_job(spec), mesh)  # type: ignore[arg-type]
+
+
+def test_with_both_auto_a_slow_network_gets_copies_within_its_nodes() -> None:
+    """8 processes on 4 nodes of 10 Gb/s, 8 micro-batches: weights are gathered within a node, gradients summed up across."""
+    trainer = {"model": {"preset": "large"}, "data": {"globalBatch": 64, "microBatch": 1}}
+    spec = a_spec(parallelism={}, trainer=trainer)
+    assert mesh_of(spec, a_site(accelerator="A10")) == Mesh(replicate=4, shard=2)
+    assert mesh_of(a_spec(trainer=trainer), a_site(accelerator="A10")) == Mesh(shard=8)
+    assert traffic_of(spec, 4) == ()
+
+
+def test_a_model_that_fits_nowhere_is_spread_as_far_as_it_goes() -> None:
+    spec = a_spec(parallelism={}, trainer={"model": {"preset": "7b", "layers": 512}})
+    assert mesh_of(spec, a_site(accelerator="A10")) == Mesh(shard=8)
+
+
+def test_of_ones_own_script_no_model_is_known() -> None:
+    spec = a_spec(OWN, parallelism={})
+    assert model_of_job(spec) is None
+    assert mesh_of(spec, a_site()) == Mesh(shard=8)
+    assert traffic_of(spec, 4) == ()
+    assert mesh_of(a_spec(OWN, parallelism={"shard": 2}), a_site()) == Mesh(replicate=4, shard=2)
+    found = forecast(spec, a_site())
+    assert (found.compute_seconds, found.summary.communication_share) == (None, None)
+    assert found.summary.bus_bandwidth > 0
+
+
+def test_a_forecast_says_how_much_of_a_step_is_communication() -> None:
+    found = forecast(a_spec(trainer={"model": {"preset": "large"}}), a_site(accelerator="H200"))
+    assert found.mesh == Mesh(shard=8)
+    assert found.compute_seconds is not None
+    share = found.summary.communication_share
+    assert share is not None
+    assert 0.0 < share < 1.0
+    assert found.summary.bottleneck == "node"
+
+
+@given(st.integers(1, 12), st.integers(1, 64), st.sampled_from(["shard", "replicate"]))
+def test_a_gang_that_runs_smaller_has_a_mesh_all_the_same(nodes: int, size: int, axis: str) -> None:
+    mesh = mesh_of(a_spec(parallelism={axis: size}), a_site(nodes))
+    assert mesh.world == 2 * nodes
+    if 2 * nodes % size == 0:
+        assert getattr(mesh, axis) == size
