@@ -76,14 +76,15 @@ class Scene:
 
     def after(self, way: Way) -> Scene:
         """The same, changed as a way says."""
+        if way.within is not None:
+            wanted = replace(self.wanted, level=way.within) if way.within else replace(self.wanted, required=False)
+            return replace(self, wanted=wanted).after(replace(way, within=None))
         here = self.nodes
         match way.kind:
             case Kind.AVOID:
                 return replace(self, wanted=replace(self.wanted, avoid=self.wanted.avoid - set(way.nodes)))
-            case Kind.RELAX if way.level:
-                return replace(self, wanted=replace(self.wanted, level=way.level))
             case Kind.RELAX:
-                return replace(self, wanted=replace(self.wanted, required=False))
+                return self
             case Kind.SHRINK:
                 return replace(self, wanted=replace(self.wanted, nodes=way.members))
             case Kind.YIELD:
@@ -133,6 +134,9 @@ def test_the_verdict_counts_and_names_the_best_domain_of_each_level():
     assert (found.needed, found.within, found.eligible, found.free) == (4, "leaf", 6, 4)
     assert found.best == (Best("leaf", "b/leaf-2", 2, 2), Best("spine", "a", 2, 4), Best("cluster", "cluster", 4, 6))
     assert found.excluded == {"cordoned": 1, "taint dedicated not tolerated": 1}
+    assert not found.ever
+    kept = explain(replace(scene, without={"a1-1": "default/older"}).case).verdict
+    assert kept.excluded == {"cordoned": 1, "kept for default/older": 1, "taint dedicated not tolerated": 1}
 
 
 def test_the_sentence_says_the_same():
@@ -191,7 +195,7 @@ def test_a_broader_level_with_its_predicted_price():
     scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0", "a2-0"))
     case = replace(scene.case, pace=Pace(lambda nodes: 1.0 if nodes[0][:2] == nodes[1][:2] else 1.12))
     way = next(way for way in explain(case).ways if way.kind is Kind.RELAX)
-    assert way.level == "spine"
+    assert way.within == "spine"
     assert way.text == "spec.placement.within.level: spine: 1.12 times the step time, as predicted, over 2 leaf domains"
     assert way.cost == pytest.approx((1 - 1 / 1.12) * 3600 * 16)
     alone = explain(replace(case, pace=replace(case.pace, alone=True))).ways
@@ -201,11 +205,21 @@ def test_a_broader_level_with_its_predicted_price():
 def test_no_level_at_all_where_no_single_domain_has_room():
     scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0", "b1-0"))
     way = ways(scene)[Kind.RELAX]
-    assert (way.level, way.text) == ("", "spec.placement.within.required: false, over 2 leaf domains")
+    assert (way.within, way.text) == ("", "spec.placement.within.required: false, over 2 leaf domains")
 
 
 def test_a_level_that_does_not_exist_is_replaced_by_one_that_does():
-    assert ways(Scene(SMALL, gang(2, level="rack", required=True)))[Kind.RELAX].level == "leaf"
+    assert ways(Scene(SMALL, gang(2, level="rack", required=True)))[Kind.RELAX].within == "leaf"
+
+
+def test_a_gang_that_no_domain_could_ever_hold_is_told_what_it_takes_besides():
+    scene = Scene(
+        SMALL, gang(4, level="leaf", required=True), {"p": ("a1-0", "a1-1")}, others=but("a1-0", "a1-1", "a2-0", "a2-1")
+    )
+    assert not explain(scene.case).verdict.ever
+    texts = [way.text for way in explain(scene.case).ways if way.within == "spine"]
+    assert texts[0].startswith("spec.placement.within.level: spine; then default/p yields, losing 4,000 GPU-seconds")
+    assert texts[1].startswith("spec.placement.within.level: spine; then 2 more free nodes in spine a")
 
 
 def test_the_most_nodes_that_fit():
@@ -321,11 +335,11 @@ def test_every_way_that_is_offered_starts_the_job(scene):
 def test_no_single_job_and_no_broader_level_and_no_smaller_gang_is_overlooked(scene):
     offered = explain(scene.case).ways
     alone = [job for job in scene.jobs if scene.after(Way(Kind.YIELD, 0.0, "", jobs=(job,))).starts]
-    yields = [way for way in offered if way.kind is Kind.YIELD]
+    yields = [way for way in offered if way.kind is Kind.YIELD and way.within is None]
     single = [way for way in yields if (len(way.jobs) == 1 and not way.nodes) or not way.jobs]
     assert len(single) >= len(alone)
     assert {way.jobs[0] for way in single if way.jobs} <= set(alone)
-    relaxed = scene.after(Way(Kind.RELAX, 0.0, "")).starts
+    relaxed = scene.after(Way(Kind.RELAX, 0.0, "", within="")).starts
     assert any(way.kind is Kind.RELAX for way in offered) == relaxed
     fits = [n for n in range(1, scene.wanted.nodes) if scene.after(Way(Kind.SHRINK, 0.0, "", members=n)).starts]
     assert [way.members for way in offered if way.kind is Kind.SHRINK] == fits[-1:]

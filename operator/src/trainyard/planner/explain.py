@@ -7,16 +7,17 @@ keeps the others out. It costs one look at each node that is known already. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from trainyard.api.prose import count
-from trainyard.planner import ways as known
+from trainyard.planner.concede import broader, relax, said, shrink, within
 from trainyard.planner.lifts import lifts
 from trainyard.planner.place import CLUSTER, required_depth
 from trainyard.planner.request import Request
 from trainyard.planner.suppose import Supposition
-from trainyard.planner.ways import Case, Trials, Way
+from trainyard.planner.vacate import free, give_way, kept, wait
+from trainyard.planner.ways import Case, Kind, Trials, Way
 from trainyard.world.resources import first_lacking
 from trainyard.world.supply import Supply
 
@@ -39,14 +40,15 @@ class Verdict:
     """Why a gang has no place, in numbers of members, which are nodes as long as a node gets one.
 
     within: the level that it may not leave, "" for none. eligible: would fit if the eligible nodes were empty; free: fit now.
-    best: for each level its best domain, the narrowest level first, the whole cluster last. excluded: why nodes are not
-    eligible, with how many, most first.
+    ever: whether it would have a place if the eligible nodes were empty. best: for each level its best domain, the narrowest
+    level first, the whole cluster last. excluded: why nodes are not eligible, with how many, most first.
     """
 
     needed: int
     within: str
     eligible: int
     free: int
+    ever: bool
     best: tuple[Best, ...]
     excluded: Mapping[str, int]
 
@@ -72,7 +74,10 @@ def explain(case: Case) -> Explanation:
     trials = Trials(case)
     supposed = trials.base
     found = [way for kind in _KINDS for way in kind(trials)]
-    order = list(known.Kind)
+    level = broader(supposed.supply, case.request)
+    if level is not None:
+        found += _besides(trials, level)
+    order = list(Kind)
     found.sort(key=lambda way: (way.cost, order.index(way.kind), way.text))
     return Explanation(
         verdict=verdict(supposed.supply, case.request),
@@ -83,17 +88,31 @@ def explain(case: Case) -> Explanation:
     )
 
 
-_KINDS = (known.relax, known.shrink, known.kept, lifts, known.free, known.give_way, known.wait)
+_KINDS = (relax, shrink, kept, lifts, free, give_way, wait)
 """Where plans are spent, in this order: what the job's owner can change alone comes first."""
+
+
+def _besides(trials: Trials, level: str) -> Iterator[Way]:
+    """What would start the gang together with the broader level that it needs in any case."""
+    relaxed = Trials(replace(trials.case, request=within(trials.case.request, level)))
+    relaxed.plans = trials.plans
+    if relaxed.plan(relaxed.base) is None:
+        for kind in (give_way, free, wait):
+            for way in kind(relaxed):
+                yield replace(way, within=level, text=f"{said(level)}; then {way.text}")
+    trials.plans, trials.spent = relaxed.plans, trials.spent or relaxed.spent
 
 
 def verdict(supply: Supply, request: Request) -> Verdict:
     """Why a gang has no place on a supply of its demand, from which avoided nodes are out already."""
+    depth = required_depth(supply.tree, request)
+    domains = supply.index.at_depth[depth] if depth is not None else ()
     return Verdict(
         needed=request.nodes,
         within=request.level if request.level is not None and request.required else "",
         eligible=supply.whole_in[0],
         free=supply.free_in[0],
+        ever=any(supply.whole_in[number] >= request.nodes for number in domains),
         best=tuple(_best(supply, depth) for depth in range(len(supply.index.at_depth) - 1, -1, -1)),
         excluded=supply.excluded(),
     )

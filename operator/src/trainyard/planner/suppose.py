@@ -22,15 +22,16 @@ KEPT: Final = "kept for others"
 class Supposition:
     """What one gang would find; it begins as the room is, and the room stays as it is.
 
-    without: nodes that it may not have, besides those that it avoids.
+    without: nodes that it may not have, besides those that it avoids; where it is a mapping, with the key of the job that each is
+    kept for.
     """
 
     def __init__(self, room: Room, request: Request, without: Collection[str] = ()) -> None:
         self.room, self.request = room, request
         self.demand = request.demand
         self.supply = room.supply(self.demand).without(request.avoid, AVOIDED)
-        if without:
-            self.supply = self.supply.without(without, KEPT)
+        for reason, nodes in _kept(without).items():
+            self.supply = self.supply.without(nodes, reason)
         self._given: dict[str, dict[str, int]] = {}
 
     def fork(self) -> Supposition:
@@ -80,3 +81,12 @@ class Supposition:
         """The gang's nodes, if there were some."""
         found = place(self.supply, replace(self.request, avoid=frozenset()))
         return found if isinstance(found, Placement) else None
+
+
+def _kept(without: Collection[str]) -> dict[str, list[str]]:
+    """Nodes by why they are out."""
+    found: dict[str, list[str]] = {}
+    for node in without:
+        reason = f"kept for {without[node]}" if isinstance(without, Mapping) else KEPT
+        found.setdefault(reason, []).append(node)
+    return found
