@@ -168,3 +168,17 @@ def test_bus_bandwidth_is_that_of_the_whole_gang(order: list[str]) -> None:
     factor = collectives.bus_factor(Collective.ALL_REDUCE, 8)
     assert found.bus_bandwidth == pytest.approx(factor * predict.NOMINAL_BYTES / took)
     assert found.bus_bandwidth <= 250e6
+
+
+@pytest.mark.parametrize(
+    ("order", "spine", "measured"),
+    [
+        (ORDERED, "200Mbps", 1.28),
+        (ALTERNATING, "200Mbps", 5.51),
+        (ORDERED, "100Mbps", 2.79),
+        (ALTERNATING, "100Mbps", 11.5),
+    ],
+)
+def test_an_emulated_fabric_is_predicted_within_15_percent(order: tuple[str, ...], spine: str, measured: float) -> None:
+    """Seconds of gloo's all-reduce of 16 MiB over 8 network namespaces, links limited by tc tbf to the lab's rates."""
+    assert seconds(order, the_lab(spine=spine)) == pytest.approx(measured, rel=0.15)

@@ -27,7 +27,7 @@ from trainyard.api.model import (
     positive_duration,
 )
 from trainyard.api.parallelism import Parallelism
-from trainyard.api.template import TEMPLATE_SCHEMA, requested_accelerators, trainer_container
+from trainyard.api.template import TEMPLATE_SCHEMA, is_our_image, requested_accelerators, trainer_container
 from trainyard.api.trainer import TrainerConfig
 
 MAX_NODES = 20_000
@@ -199,6 +199,15 @@ class TrainingJobSpec(ApiModel):
     """How many failures are forgiven."""
     network: Network = Field(default_factory=Network)
     """Settings of the network libraries."""
+
+    @property
+    def training(self) -> TrainerConfig | None:
+        """What the built-in trainer is to do, by default where nothing is said; None for a script of one's own."""
+        if self.trainer is not None:
+            return self.trainer
+        container = trainer_container(self.template) or {}
+        built_in = not container.get("command") and is_our_image(str(container.get("image", "")))
+        return TrainerConfig() if built_in else None
 
     @property
     def fewest_nodes(self) -> int:

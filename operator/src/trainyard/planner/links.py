@@ -7,7 +7,7 @@ assumed link says so and says why, so that nobody takes a guess for a measuremen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from trainyard.planner.machines import (
     MACHINES,
     NETWORKS,
     NVLINK_SECONDS,
+    PRODUCT,
     UNKNOWN,
     UNKNOWN_TCP,
     Accelerator,
@@ -120,8 +121,8 @@ def links_of(fabric: FabricSpec | None, levels: Sequence[Level], labels: Collect
     What the Fabric says counts; what it leaves out is that of the machine most nodes say they are (by instance type or
     accelerator), else a stated guess. labels: of the nodes; without them nothing is known of the machines.
     """
-    machine = _machine(fabric, labels)
     accelerator = accelerator_most(labels)
+    machine = _machine(fabric, labels, accelerator)
     said = fabric.node if fabric is not None else NodeLinks()
     network = NETWORKS[_BY_KIND.get(fabric.kind, machine.network) if fabric is not None else machine.network]
     of_node, of_level = _node(said, machine, network), _said_of_levels(fabric)
@@ -137,13 +138,15 @@ def links_of(fabric: FabricSpec | None, levels: Sequence[Level], labels: Collect
     )
 
 
-def _machine(fabric: FabricSpec | None, labels: Collection[Mapping[str, str]]) -> Machine:
+def _machine(
+    fabric: FabricSpec | None, labels: Collection[Mapping[str, str]], accelerator: Accelerator | None
+) -> Machine:
     if fabric is not None and fabric.kind is FabricKind.TCP:
         return UNKNOWN_TCP
-    named = _most(MACHINES.get(of.get(INSTANCE_TYPE, "")) for of in labels)
+    named = _most(Counter(of.get(INSTANCE_TYPE, "") for of in labels), MACHINES.get)
     if named is not None:
         return named
-    return UNKNOWN if any(accelerator_of(of) for of in labels) or fabric is not None else UNKNOWN_TCP
+    return UNKNOWN if accelerator is not None or fabric is not None else UNKNOWN_TCP
 
 
 def _node(said: NodeLinks, machine: Machine, network: Network) -> Link:
@@ -164,13 +167,16 @@ def _inside(said: NodeLinks, accelerator: Accelerator | None) -> Link:
 
 def accelerator_most(labels: Collection[Mapping[str, str]]) -> Accelerator | None:
     """The accelerator that most nodes with these labels have; None where none is known."""
-    return _most(accelerator_of(of) for of in labels)
+    return _most(Counter(of.get(PRODUCT, "") for of in labels), lambda product: accelerator_of({PRODUCT: product}))
 
 
-def _most(found: Iterable[T | None]) -> T | None:
-    """What is found most often, None where nothing is; of equals the first in the order of their names."""
-    counts = Counter(one for one in found if one is not None)
-    return min(counts, key=lambda one: (-counts[one], repr(one)), default=None)
+def _most(said: Counter[str], known: Callable[[str], T | None]) -> T | None:
+    """What most labels name of what is known; of equals the first by name; None where nothing is known."""
+    for name in sorted(said, key=lambda name: (-said[name], name)):
+        found = known(name)
+        if found is not None:
+            return found
+    return None
 
 
 def _said_of_levels(fabric: FabricSpec | None) -> Mapping[str, FabricLevel]:

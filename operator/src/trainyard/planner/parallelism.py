@@ -10,8 +10,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainyard.api.template import is_our_image, trainer_container
-from trainyard.api.trainer import TrainerConfig
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.planner import predict
 from trainyard.planner.mesh import Site, choose, compute_seconds
@@ -36,11 +34,8 @@ class Forecast:
 
 def model_of_job(spec: TrainingJobSpec) -> Model | None:
     """The model that the built-in trainer will train; None for a script of one's own, of which nothing is known."""
-    if spec.trainer is not None:
-        return model_of(spec.trainer)
-    container = trainer_container(spec.template) or {}
-    built_in = not container.get("command") and is_our_image(str(container.get("image", "")))
-    return model_of(TrainerConfig()) if built_in else None
+    config = spec.training
+    return model_of(config) if config is not None else None
 
 
 def mesh_of(spec: TrainingJobSpec, site: Site) -> Mesh:

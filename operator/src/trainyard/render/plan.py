@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainyard.api.names import RENDEZVOUS_PORT, service_name
-from trainyard.api.template import is_our_image, mount_path, trainer_container
+from trainyard.api.template import mount_path, trainer_container
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.contract.plan import Axis, Checkpoints, Domain, Lineage, Mark, Member, Plan
 from trainyard.planner.links import Links, links_of
@@ -94,12 +94,10 @@ def _checkpoints(job: Job) -> Checkpoints | None:
 
 
 def _trainer(spec: TrainingJobSpec) -> Mapping[str, Any] | None:
-    """The built-in trainer's configuration; with our image and nothing said, its defaults; None for one's own script."""
-    if spec.trainer is not None:
-        return spec.trainer.to_manifest()
-    container = trainer_container(spec.template) or {}
-    built_in = not container.get("command") and is_our_image(str(container.get("image", "")))
-    return {} if built_in else None
+    """The built-in trainer's configuration as far as it was said; None for one's own script."""
+    if spec.training is None:
+        return None
+    return spec.trainer.to_manifest() if spec.trainer is not None else {}
 
 
 def _domains(tree: Tree, nodes: Sequence[str]) -> tuple[tuple[Domain, ...], Mapping[str, int]]:
