@@ -1,6 +1,5 @@
 """Which nodes a gang gets, and how a refusal counts."""
 
-import time
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -21,6 +20,7 @@ from trainyard.api.training_job import TrainingJobSpec
 from trainyard.planner.place import Placement, Shortfall
 from trainyard.planner.place import place as place_on
 from trainyard.planner.request import Request, request
+from trainyard.planner.search import MOST_STATES
 from trainyard.world.records import Taint
 
 
@@ -322,14 +322,14 @@ def test_the_same_world_gives_the_same_answer_whatever_the_order_of_events(situa
     assert place(mixed, mixed_free, wanted) == place(cluster, free, wanted)
 
 
-def test_a_thousand_of_five_thousand_nodes_take_no_time_to_speak_of():
+def test_a_thousand_of_five_thousand_nodes_are_placed_as_well_as_can_be():
     cluster = {
         n: a_node(n, spine=f"s{i // 250}", leaf=str(i // 16)) for i, n in enumerate(f"n{i}" for i in range(5000))
     }
     wanted = gang(1000)
-    supply = a_room(cluster, free_but(cluster, *list(cluster)[::2])).supply(wanted.demand)
-    before = time.process_time()
-    found = place_on(supply, wanted)
-    assert time.process_time() - before < 1.0  # about 0.03 s
+    found = place_on(a_room(cluster, free_but(cluster, *list(cluster)[::2])).supply(wanted.demand), wanted)
     assert isinstance(found, Placement)
-    assert found.spans["spine"] == 8
+    assert (found.quality, found.spent) == ("optimal", False)
+    # Eight spines are exactly full, with the leaves that are cut by their borders; a ninth spares so many leaves that it pays.
+    assert found.spans == {"spine": 9, "leaf": 125}
+    assert found.worked < MOST_STATES

@@ -3,50 +3,151 @@
 NCCL (2.30.7, its graph search) links nodes in the order in which their ranks first appear, and gloo's ring does the same: the
 order written here is the ring. A domain that holds some of a gang, not all of it, is left by at least one edge of the closed
 ring. A depth-first walk, in which the members of every domain are consecutive, leaves each exactly once: the fewest possible,
-at all levels at once. What is left to choose is where the walk starts.
+at all levels at once. What is left to choose is the order of the parts of a domain. It begins with the one with most members, and
+where consecutive ranks form groups (the inner axes of a mesh, segments), it goes on so that as few groups as possible lie across
+the border of two parts: parts whose members make up whole groups while no group is begun, and else one that ends the group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from trainyard.topology.tree import Path, Tree
+from trainyard.topology.tree import Index, Tree
 
 
-def order(tree: Tree, nodes: Collection[str]) -> tuple[str, ...]:
-    """Depth-first, at every level the domain with most members first; equal ones in natural order (rack-2 before rack-10)."""
-    members = frozenset(nodes)
-    held: dict[Path, int] = {}
-    for node in members:
-        for depth in range(1, len(tree.levels) + 1):
-            domain = tree.domain(node, depth)
-            held[domain] = held.get(domain, 0) + 1
-    places = {node: n for n, node in enumerate(tree.paths)}
-    first = {domain: len(places) for domain in held}
-    for node in members:
-        for depth in range(1, len(tree.levels) + 1):
-            domain = tree.domain(node, depth)
-            first[domain] = min(first[domain], places[node])
+def order(tree: Tree, nodes: Iterable[str], group: int = 1, keep: Mapping[int, str] | None = None) -> tuple[str, ...]:
+    """The nodes in rank order; a node that has several members is named, and stands, several times.
 
-    def key(node: str) -> tuple[tuple[int, int], ...]:
-        domains = (tree.domain(node, depth) for depth in range(1, len(tree.levels) + 1))
-        return (*((-held[domain], first[domain]) for domain in domains), (0, places[node]))
-
-    return tuple(sorted(members, key=key))
+    Depth-first, the domain with most members first; equal ones in natural order (rack-2 before rack-10). group: so many
+    consecutive ranks talk most to each other. keep: ranks that are settled, each with one of the nodes: a gang that is
+    repaired keeps its survivors where they are, and the others get the ranks between that lie nearest.
+    """
+    index = tree.index
+    positions = [index.position[node] for node in nodes]
+    ranked = _repaired(index, positions, keep) if keep else _walked(index, positions, group)
+    return tuple(index.names[position] for position in ranked)
 
 
 def crossings(tree: Tree, ranked: Sequence[str]) -> dict[str, int]:
     """For each level, broadest first, how many edges of the closed ring leave a domain of it."""
-    following = (*ranked[1:], *ranked[:1])
-    return {
-        level.name: sum(tree.domain(a, depth) != tree.domain(b, depth) for a, b in zip(ranked, following, strict=True))
-        for depth, level in enumerate(tree.levels, start=1)
-    }
+    index = tree.index
+    at = [index.innermost[index.position[node]] for node in ranked]
+    counts: list[int] = []
+    for _ in tree.levels:
+        counts.append(sum(a != b for a, b in zip(at, (*at[1:], *at[:1]), strict=True)))
+        at = [index.domains[number].parent for number in at]
+    return {level.name: edges for level, edges in zip(tree.levels, reversed(counts), strict=True)}
 
 
 def spans(tree: Tree, nodes: Collection[str]) -> dict[str, int]:
     """For each level, broadest first, over how many of its domains the nodes extend."""
-    return {
-        level.name: len({tree.domain(node, depth) for node in nodes})
-        for depth, level in enumerate(tree.levels, start=1)
-    }
+    index = tree.index
+    at = {index.innermost[index.position[node]] for node in nodes}
+    counts: list[int] = []
+    for _ in tree.levels:
+        counts.append(len(at))
+        at = {index.domains[number].parent for number in at}
+    return {level.name: domains for level, domains in zip(tree.levels, reversed(counts), strict=True)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Members that share a domain, or a node: those at first to end - 1 of the sorted positions."""
+
+    first: int
+    end: int
+
+    @property
+    def members(self) -> int:
+        return self.end - self.first
+
+
+def _walked(index: Index, positions: Iterable[int], group: int) -> list[int]:
+    at = sorted(positions)
+    ranked: list[int] = []
+    levels = len(index.at_depth) - 1
+
+    def walk(part: _Part, depth: int) -> None:
+        if depth > levels or part.members == 1:
+            ranked.extend(at[part.first : part.end])
+            return
+        for inner in _in_turn(_parts(index, at, part, depth + 1), group, len(ranked)):
+            walk(inner, depth + 1)
+
+    walk(_Part(0, len(at)), 0)
+    return ranked
+
+
+def _parts(index: Index, at: Sequence[int], whole: _Part, depth: int) -> list[_Part]:
+    """The parts of a domain, one level down; below the narrowest domains they are nodes."""
+    levels = len(index.at_depth) - 1
+    parts: list[_Part] = []
+    first = whole.first
+    while first < whole.end:
+        position = at[first]
+        if depth > levels:
+            end = bisect_left(at, position + 1, first, whole.end)
+        else:
+            number = index.innermost[position]
+            for _ in range(levels - depth):
+                number = index.domains[number].parent
+            end = bisect_left(at, index.domains[number].end, first, whole.end)
+        parts.append(_Part(first, end))
+        first = end
+    return parts
+
+
+def _in_turn(parts: list[_Part], group: int, begun: int) -> list[_Part]:
+    """The fullest first, as far as groups allow. begun: how many ranks are given already."""
+    parts.sort(key=lambda part: (-part.members, part.first))
+    if group == 1 or len(parts) == 1 or not any(part.members % group for part in parts):
+        return parts
+    total = sum(part.members for part in parts)
+    turn: list[_Part] = []
+    left = dict.fromkeys(parts)
+    while left:
+        offset = begun % group
+        ending = (part for part in left if (begun + part.members) % group == 0)
+        broken = (part for part in left if part.members % group)
+        if not turn and not offset and total % group == 0:
+            chosen = next(iter(left))  # rank 0 is where most members are: what it begins is ended by others
+        else:
+            chosen = next(ending, None) or (next(broken, None) if offset else None) or next(iter(left))
+        turn.append(chosen)
+        del left[chosen]
+        begun += chosen.members
+    return turn
+
+
+def _repaired(index: Index, positions: Iterable[int], keep: Mapping[int, str]) -> list[int]:
+    """Settled ranks stay; each of the others, in turn, gets the node that is nearest to the ranks beside it."""
+    left = sorted(positions)
+    for node in keep.values():
+        left.remove(index.position[node])
+    number = len(left) + len(keep)
+    ranked: list[int | None] = [index.position[keep[rank]] if rank in keep else None for rank in range(number)]
+    for rank, settled in enumerate(ranked):
+        if settled is not None:
+            continue
+        beside = [n for n in (ranked[rank - 1], _next(ranked, rank)) if n is not None]
+        best = max(left, key=lambda position: (sum(_shared(index, position, other) for other in beside), -position))
+        left.remove(best)
+        ranked[rank] = best
+    return [position for position in ranked if position is not None]
+
+
+def _next(ranked: Sequence[int | None], rank: int) -> int | None:
+    """Whoever is settled next after a rank, around the ring."""
+    return next((n for n in (*ranked[rank + 1 :], *ranked[:rank]) if n is not None), None)
+
+
+def _shared(index: Index, a: int, b: int) -> int:
+    """How narrow the narrowest domain of both is: its depth, one more for the same node."""
+    if a == b:
+        return len(index.at_depth)
+    inner, outer = index.innermost[a], index.innermost[b]
+    while inner != outer:
+        inner, outer = index.domains[inner].parent, index.domains[outer].parent
+    return index.domains[inner].depth

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainyard.api.template import pod_spec
 from trainyard.api.training_job import TrainingJobSpec
+from trainyard.planner.traffic import Traffic
 from trainyard.world.demand import Demand, demand
 from trainyard.world.records import Resources
 from trainyard.world.resources import pod_requests
@@ -15,10 +16,14 @@ from trainyard.world.resources import pod_requests
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A gang that needs nodes, one member on each.
+    """A gang that needs nodes.
 
-    requests: of one member. pod_spec: what decides which nodes would take one. avoid: nodes that it never gets.
+    nodes: its members. requests: of one. pod_spec: what decides which nodes would take one. avoid: nodes that it never gets.
     level: the tier that it should not leave, None for the narrowest that fits; required: whether it waits for such a domain.
+    minimum: the fewest members that it may run with, 0 where it needs all. per_node: the most members that share a node.
+    segment: so many consecutive ranks lie in one domain of `segment_level` each, 1 for no such wish; segment_required: whether
+    it waits for that. spares: nodes held ready besides. processes: of each member. traffic: what they say to each other in a
+    step; () for one ring over all. mixed: whether its members may have accelerators of several kinds.
     """
 
     job: str
@@ -28,15 +33,32 @@ class Request:
     avoid: frozenset[str] = frozenset()
     level: str | None = None
     required: bool = False
+    minimum: int = 0
+    per_node: int = 1
+    segment: int = 1
+    segment_level: str | None = None
+    segment_required: bool = True
+    spares: int = 0
+    processes: int = 1
+    traffic: tuple[Traffic, ...] = ()
+    mixed: bool = False
+
+    @property
+    def at_least(self) -> int:
+        """The fewest members that it may run with; all of them unless it is elastic."""
+        return min(self.nodes, self.minimum) or self.nodes
 
     @property
     def demand(self) -> Demand:
         """What each member asks of its node."""
-        return demand(self.pod_spec, self.requests)
+        return demand(self.pod_spec, self.requests, self.per_node)
 
 
-def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = ()) -> Request:
-    """The request of a TrainingJob. job: as messages name it; avoid: nodes besides those of spec.placement.avoidNodes."""
+def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), traffic: tuple[Traffic, ...] = ()) -> Request:
+    """The request of a TrainingJob.
+
+    job: as messages name it; avoid: nodes besides those of spec.placement.avoidNodes; traffic: of its mesh, where that is known.
+    """
     pod = pod_spec(spec.template)
     within = spec.placement.within
     return Request(
@@ -47,4 +69,9 @@ def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = ()) -> Req
         avoid=frozenset((*spec.placement.avoid_nodes, *avoid)),
         level=within.level if within else None,
         required=within is not None and within.required,
+        minimum=spec.fewest_nodes,
+        per_node=spec.placement.pods_per_node,
+        spares=spec.placement.spares,
+        processes=spec.processes,
+        traffic=traffic,
     )

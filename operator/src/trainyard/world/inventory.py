@@ -14,6 +14,7 @@ from trainyard.topology.detection import Detected, detect
 from trainyard.topology.tree import Level, Tree, build
 from trainyard.world.capacity import place_of
 from trainyard.world.demand import Demand
+from trainyard.world.kinds import kind, takes_accelerators
 from trainyard.world.records import Fabric, Node, Pod, Resources, World
 from trainyard.world.supply import Supply, supply
 
@@ -35,6 +36,7 @@ class Inventory:
         self._fabrics: Mapping[str, Fabric] = {}
         self._used: dict[str, dict[str, int]] = {}
         self._supplies: dict[Demand, Supply] = {}
+        self._kinds: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, world: World) -> Inventory:
@@ -79,7 +81,13 @@ class Inventory:
             reasons.append(reason)
             whole.append(demand.fit(node.allocatable) if reason is None else 0)
             slots.append(demand.fit(self.free(name)) if reason is None else 0)
-        return supply(self.tree, slots, whole, reasons)
+        kinds = self._kinds_of_nodes() if takes_accelerators(demand.requests) else ()
+        return supply(self.tree, slots, whole, reasons, kinds)
+
+    def _kinds_of_nodes(self) -> tuple[str, ...]:
+        if self._kinds is None:
+            self._kinds = tuple(kind(self.nodes[name]) for name in self.tree.index.names)
+        return self._kinds
 
     def _count(self, counted: Supply, demand: Demand, position: int) -> None:
         node = self.nodes[self.tree.index.names[position]]
@@ -123,6 +131,9 @@ class Inventory:
         same_names = nodes.keys() == before.keys()
         self.nodes = nodes
         relabelled = not same_names or any(_speaks_otherwise(before[name], nodes[name]) for name in changed)
+        if not same_names or any(kind(before[name]) != kind(nodes[name]) for name in changed):
+            self._kinds = None
+            self._supplies.clear()
         if relabelled or fabrics != self._fabrics:
             self._fabrics = fabrics
             self.detected = detect(nodes.values(), fabrics.values())

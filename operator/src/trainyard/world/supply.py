@@ -7,8 +7,8 @@ at names, and a copy to try something on costs as much as copying four lists.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from trainyard.topology.tree import Index, Tree
 
@@ -19,7 +19,7 @@ class Supply:
 
     slots: by position, members that fit now. whole: by position, members that would fit if the node were empty; 0 where it is not
     eligible. reasons: by position, why it is not; None where it is. free_in, whole_in: sums of slots and whole by number of the
-    domain.
+    domain. kinds: by position, the kind of the node; () where all are of one.
     """
 
     tree: Tree
@@ -28,6 +28,8 @@ class Supply:
     reasons: list[str | None]
     free_in: list[int]
     whole_in: list[int]
+    kinds: Sequence[str] = ()
+    _parts: dict[str, Supply] | None = field(default=None, repr=False, compare=False)
 
     @property
     def index(self) -> Index:
@@ -40,18 +42,43 @@ class Supply:
         if change:
             self.slots[position] = slots
             _add(self.index, self.free_in, position, change)
+            part = self._parts.get(self.kinds[position]) if self._parts else None
+            if part is not None:
+                part.put(position, slots)
 
     def declare(self, position: int, whole: int, reason: str | None) -> None:
         """Set how many members a node would take if it were empty, and if none, why."""
+        if (reason is None) != (self.reasons[position] is None):
+            self._parts = None
         self.reasons[position] = reason
         change = whole - self.whole[position]
         if change:
             self.whole[position] = whole
             _add(self.index, self.whole_in, position, change)
+            self._parts = None
 
     def copy(self) -> Supply:
         """One to try something on."""
-        return Supply(self.tree, self.slots[:], self.whole[:], self.reasons[:], self.free_in[:], self.whole_in[:])
+        return Supply(
+            self.tree, self.slots[:], self.whole[:], self.reasons[:], self.free_in[:], self.whole_in[:], self.kinds
+        )
+
+    def by_kind(self) -> Sequence[Supply]:
+        """The same apart for each kind of node that would take a member, in order of their names; itself where that is one, or
+        none. The parts follow it."""
+        if self._parts is None:
+            names = {kind for kind, whole in zip(self.kinds, self.whole, strict=True) if whole} if self.kinds else set()
+            self._parts = {kind: self._of(kind) for kind in sorted(names)} if len(names) > 1 else {}
+        return tuple(self._parts.values()) or (self,)
+
+    def _of(self, kind: str) -> Supply:
+        here = [one == kind for one in self.kinds]
+        return supply(
+            self.tree,
+            [slots if mine else 0 for slots, mine in zip(self.slots, here, strict=True)],
+            [whole if mine else 0 for whole, mine in zip(self.whole, here, strict=True)],
+            [reason if mine else reason or "of another kind" for reason, mine in zip(self.reasons, here, strict=True)],
+        )
 
     def without(self, nodes: Collection[str], reason: str | None = None) -> Supply:
         """The same without room on these nodes. reason: why they are not eligible either; without one they still are.
@@ -74,9 +101,11 @@ class Supply:
         return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
-def supply(tree: Tree, slots: list[int], whole: list[int], reasons: list[str | None]) -> Supply:
+def supply(
+    tree: Tree, slots: list[int], whole: list[int], reasons: list[str | None], kinds: Sequence[str] = ()
+) -> Supply:
     """The supply of a tree; the lists are by position and become the supply's own."""
-    return Supply(tree, slots, whole, reasons, _sums(tree.index, slots), _sums(tree.index, whole))
+    return Supply(tree, slots, whole, reasons, _sums(tree.index, slots), _sums(tree.index, whole), kinds)
 
 
 def _sums(index: Index, amounts: list[int]) -> list[int]:
