@@ -39,13 +39,18 @@ def as_json(figures: Sequence[Figure]) -> str:
 
 def as_table(figures: Sequence[Figure]) -> str:
     """A line for each, with its bar and what it is compared with."""
-    rows = [("name", "value", "unit", "bar", "holds", "for comparison")]
-    rows += [(f.name, short(f.value), f.unit, _bar(f), _holds(f), f.against) for f in figures]
+    rows = [["name", "value", "unit", "bar", "holds", "for comparison"]]
+    return aligned(rows + [[f.name, short(f.value), f.unit, _bar(f), _holds(f), f.against] for f in figures])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines of text, numbers to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = (
         [
-            text.rjust(widths[n]) if n == 1 else text.ljust(widths[n]) for n, text in enumerate(row)
-        ]  # numbers to the right
+            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=True)
+        ]
         for row in rows
     )
     return "\n".join("  ".join(line).rstrip() for line in lines)

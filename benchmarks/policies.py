@@ -21,16 +21,18 @@ OURS = "trainyard"
 
 
 class Trainyard:
-    """The planner, asked for a gang that names no level. member: what each of its members takes."""
+    """The planner. member: what each member takes. segment: so many consecutive ranks are to share a domain of a level, 1 for
+    none; otherwise the gang names no level."""
 
     name = OURS
 
-    def __init__(self, member: Resources = MEMBER) -> None:
-        self._member = member
+    def __init__(self, member: Resources = MEMBER, segment: int = 1, level: str | None = None) -> None:
+        self._member, self._segment, self._level = member, segment, level
 
     def place(self, supply: Supply, members: int) -> list[int] | None:
         """The plan's nodes in the order of the ranks."""
-        found = place(supply, Request("benchmark", members, self._member))
+        request = Request("benchmark", members, self._member, segment=self._segment, segment_level=self._level)
+        found = place(supply, request)
         if not isinstance(found, Placement):
             return None
         position = supply.index.position

@@ -22,7 +22,7 @@ from benchmarks.queueing import Run, Work, Yard
 from benchmarks.rivals.rival import Rival
 
 JOBS: Final = 5000
-LOAD: Final = 0.85
+LOAD: Final = 0.75
 """Offered load."""
 SHARE: Final = 0.3
 """Of the time of a gang that is placed as well as can be, the part in which it communicates."""

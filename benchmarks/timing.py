@@ -6,11 +6,12 @@ The collector stays on, since its work is part of the cost; what earlier runs le
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -18,9 +19,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """seconds: of each run, in order."""
+    """seconds: of each run, in order; cpu_seconds: what the process computed meanwhile, less where others had the processor."""
 
     seconds: tuple[float, ...]
+    cpu_seconds: tuple[float, ...]
 
     @property
     def median(self) -> float:
@@ -30,19 +32,26 @@ class Timing:
     @property
     def details(self) -> dict[str, Any]:
         """The rest, for whoever wants to see how steady the machine was."""
-        return {"runs": len(self.seconds), "least": min(self.seconds), "most": max(self.seconds)}
+        return {
+            "runs": len(self.seconds),
+            "least": min(self.seconds),
+            "most": max(self.seconds),
+            "cpu": median(self.cpu_seconds),
+            "load": os.getloadavg()[0],
+        }
 
 
 def timed(prepare: Callable[[int], T], run: Callable[[T], object], runs: int) -> Timing:
     """Time `run` on what `prepare` makes for the run of this number; preparing is not counted."""
-    seconds = []
+    seconds, cpu_seconds = [], []
     for number in range(runs):
         made = prepare(number)
         gc.collect()
-        begun = perf_counter()
+        begun, cpu_begun = perf_counter(), process_time()
         run(made)
         seconds.append(perf_counter() - begun)
-    return Timing(tuple(seconds))
+        cpu_seconds.append(process_time() - cpu_begun)
+    return Timing(tuple(seconds), tuple(cpu_seconds))
 
 
 @contextmanager
