@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from trainyard.planner.loss import NOTHING, Loss
+from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import AVOIDED, Placement, place, required_depth
 from trainyard.planner.request import Request
 from trainyard.planner.victims import TIE, Moves, Solution, Tenancy, Tenant
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
+from trainyard.world.supply import Supply
 
 KEPT: Final = "kept for others"
 """Why a node that an older job is gathering is not eligible."""
@@ -78,104 +80,163 @@ def preempt(
     priority: int,
     candidates: Sequence[Candidate],
     without: Collection[str] = frozenset(),
+    outlook: Outlook = PLAIN,
 ) -> Preemption | None:
     """Who must give way for a gang that has no place now; None where it has one, or nobody of lower priority could make one.
 
     priority: of the gang. without: nodes that it may not have. Nobody can be left out: with any one of them staying as it is, or
     a shrinking one on one more of its nodes, the gang would not fit.
     """
-    depth = required_depth(room.inventory.tree, request)
-    if depth is None:
+    case = _case(room, request, priority, candidates, without, outlook)
+    if case is None or any(kind.suffices() for kind in case.kinds):
+        return None
+    allowed: list[int] = []
+    for _, alike in groupby(range(len(case.lower)), key=lambda number: case.lower[number].priority):
+        allowed += alike
+        roomy = [kind for kind in case.kinds if kind.suffices(kind.after(dict.fromkeys(allowed)))]
+        if roomy:
+            return _best(case, [_Found(kind, one) for kind in roomy for one in kind.solutions(allowed)])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A gang and those below it.
+
+    lower: in the order of preference. supply: all nodes that it may have; kinds: each kind of them apart, where it must not mix.
+    """
+
+    room: Room
+    request: Request
+    outlook: Outlook
+    lower: Sequence[Candidate]
+    supply: Supply
+    kinds: Sequence[Tenancy]
+
+
+class _Found(NamedTuple):
+    kind: Tenancy
+    solution: Solution
+
+
+def _case(
+    room: Room,
+    request: Request,
+    priority: int,
+    candidates: Sequence[Candidate],
+    without: Collection[str],
+    outlook: Outlook,
+) -> _Case | None:
+    """None where the cluster has no such level as the gang needs."""
+    tree = room.inventory.tree
+    depth, segment, segment_depth = required_depth(tree, request), 1, tree.depth(request.segment_level or "") or 0
+    if request.segment > 1 and request.segment_level is not None and request.segment_required:
+        segment = request.segment
+    if depth is None or (segment > 1 and not segment_depth):
         return None
     lower = sorted((c for c in candidates if c.priority < priority), key=_preference)
-    tenancy = _tenancy(room, request, depth, lower, without)
-    if tenancy.suffices():
-        return None
-    allowed = _allowed(tenancy, lower)
-    if allowed is None:
-        return None
-    solutions = sorted(tenancy.solutions(allowed), key=lambda one: (-one.depth, one.price))[:MOST_PLANS]
-    return _best(room, request, tenancy, lower, solutions)
+    demand = request.demand
+    supply = room.supply(demand).without(request.avoid, AVOIDED)
+    if without:
+        supply = supply.without(without, KEPT)
+    names = supply.index.names
+    kinds = [
+        Tenancy(
+            supply=kind,
+            fit=lambda position, more: room.slots_with(demand, names[position], more),
+            members=request.nodes,
+            depth=depth,
+            tenants=[_tenant(kind, rank, candidate) for rank, candidate in enumerate(lower)],
+            segment=segment,
+            segment_depth=segment_depth,
+        )
+        for kind in ([supply] if request.mixed else supply.by_kind())
+    ]
+    return _Case(room, request, outlook, lower, supply, kinds)
 
 
 def _preference(candidate: Candidate) -> tuple[int, float, int, str, str]:
     return candidate.priority, -candidate.started, len(candidate.usage), candidate.key, candidate.uid
 
 
-def _tenancy(room: Room, request: Request, depth: int, lower: Sequence[Candidate], without: Collection[str]) -> Tenancy:
-    demand = request.demand
-    supply = room.supply(demand).without(request.avoid, AVOIDED)
-    if without:
-        supply = supply.without(without, KEPT)
-    index = supply.index
-
-    def tenant(rank: int, candidate: Candidate) -> Tenant:
-        spots = {
-            position: (usage, candidate.members.get(node, 1))
-            for node, usage in candidate.usage.items()
-            if (position := index.position.get(node)) is not None and supply.slots[position] < supply.whole[position]
-        }
-        accelerators = max(candidate.accelerators, candidate.size)
-        leave = round(candidate.loss.leaving(accelerators)) * _ONE_GPU_SECOND + _ONE_JOB + 2 * rank + 1
-        shrink = round(candidate.loss.shrinking(accelerators)) * _ONE_GPU_SECOND + _ONE_JOB + 2 * rank
-        dispensable = 0 if candidate.at_least is None else max(0, candidate.size - max(1, candidate.at_least))
-        return Tenant(dict(sorted(spots.items())), leave, shrink, dispensable)
-
-    return Tenancy(
-        supply=supply,
-        fit=lambda position, more: room.slots_with(demand, index.names[position], more),
-        members=request.nodes,
-        depth=depth,
-        tenants=[tenant(rank, candidate) for rank, candidate in enumerate(lower)],
-    )
+def _tenant(supply: Supply, rank: int, candidate: Candidate) -> Tenant:
+    position, slots, whole = supply.index.position, supply.slots, supply.whole
+    spots = {
+        at: (usage, candidate.members.get(node, 1))
+        for node, usage in candidate.usage.items()
+        if (at := position.get(node)) is not None and slots[at] < whole[at]
+    }
+    accelerators = max(candidate.accelerators, candidate.size)
+    leave = round(candidate.loss.leaving(accelerators)) * _ONE_GPU_SECOND + _ONE_JOB + 2 * rank + 1
+    shrink = round(candidate.loss.shrinking(accelerators)) * _ONE_GPU_SECOND + _ONE_JOB + 2 * rank
+    dispensable = 0 if candidate.at_least is None else max(0, candidate.size - max(1, candidate.at_least))
+    return Tenant(dict(sorted(spots.items())), leave, shrink, dispensable)
 
 
-def _allowed(tenancy: Tenancy, lower: Sequence[Candidate]) -> list[int] | None:
-    """The candidates of the lowest priorities that together make room, by number; None where all together do not."""
-    allowed: list[int] = []
-    for _, alike in groupby(range(len(lower)), key=lambda number: lower[number].priority):
-        allowed += [number for number in alike if tenancy.tenants[number].spots]
-        if tenancy.suffices(tenancy.after(dict.fromkeys(allowed))):
-            return allowed
-    return None
-
-
-def _best(
-    room: Room, request: Request, tenancy: Tenancy, lower: Sequence[Candidate], solutions: Sequence[Solution]
-) -> Preemption | None:
-    """Of solutions that cost the same the one that leaves the best place."""
-    planned: list[tuple[tuple[int, ...], int, Moves, Placement]] = []
-    for solution in solutions:
-        moves = tenancy.trimmed(solution.moves)
-        placement = place(tenancy.after(moves), replace(request, avoid=frozenset()))
+def _best(case: _Case, found: Sequence[_Found]) -> Preemption | None:
+    """Of the cheapest solutions, which are as good, the one that leaves the best place."""
+    least = min((one.solution.price for one in found), default=0) // TIE
+    ties = [one for one in found if one.solution.price // TIE == least]
+    planned: list[tuple[tuple[float, ...], int, Moves, Placement]] = []
+    for kind, solution in sorted(ties, key=lambda one: (-one.solution.depth, one.solution.price))[:MOST_PLANS]:
+        moves = kind.trimmed(solution.moves)
+        placement = place(_after(case, moves), replace(case.request, avoid=frozenset()), case.outlook)
         if isinstance(placement, Placement):
-            worth = (*placement.spans.values(), *placement.crossings.values())
-            planned.append((worth, solution.price, moves, placement))
+            planned.append((_worth(case.request, placement), solution.price, moves, placement))
     if not planned:
         return None
     _, _, moves, placement = min(planned, key=lambda one: one[:2])
-    return _said(room, tenancy, lower, moves, placement)
+    return _said(case, moves, placement)
 
 
-def _said(room: Room, tenancy: Tenancy, lower: Sequence[Candidate], moves: Moves, placement: Placement) -> Preemption:
-    names = tenancy.supply.index.names
+def _worth(request: Request, placement: Placement) -> tuple[float, ...]:
+    """Less is better: domains of the level that is wished for, if any; the cost of communication."""
+    wished = placement.spans.get(request.level, 0) if request.level is not None else 0
+    return wished, placement.cost.total, *placement.spans.values()
+
+
+def _after(case: _Case, moves: Moves) -> Supply:
+    """All nodes once these moves are made."""
+    supply, demand = case.supply.copy(), case.request.demand
+    for node, more in _freed(case, moves).items():
+        position = supply.index.position.get(node)
+        if position is not None and supply.reasons[position] is None:
+            supply.put(position, case.room.slots_with(demand, node, more))
+    return supply
+
+
+def _freed(case: _Case, moves: Moves) -> Mapping[str, Resources]:
+    """By node what is left behind."""
     freed: dict[str, dict[str, int]] = {}
+    for number, nodes in _left(case, moves).items():
+        for node in nodes:
+            at = freed.setdefault(node, {})
+            for name, amount in case.lower[number].usage[node].items():
+                at[name] = at.get(name, 0) + amount
+    return freed
+
+
+def _left(case: _Case, moves: Moves) -> Mapping[int, Collection[str]]:
+    """The nodes that each leaves, all of them or some."""
+    names = case.supply.index.names
+    return {
+        number: case.lower[number].usage.keys() if some is None else [names[position] for position in some]
+        for number, some in sorted(moves.items())
+    }
+
+
+def _said(case: _Case, moves: Moves, placement: Placement) -> Preemption:
     shrink: dict[str, int] = {}
     vacated: dict[str, tuple[str, ...]] = {}
     cost = 0.0
-    for number in sorted(moves):
-        positions, candidate = moves[number], lower[number]
+    for number, nodes in _left(case, moves).items():
+        candidate = case.lower[number]
         accelerators = max(candidate.accelerators, candidate.size)
-        if positions is None:
-            nodes = tuple(candidate.usage)
+        if moves[number] is None:
             cost += candidate.loss.leaving(accelerators)
-        else:
-            nodes = vacated[candidate.uid] = tuple(names[position] for position in positions)
-            shrink[candidate.uid] = candidate.size - sum(candidate.members.get(node, 1) for node in nodes)
-            cost += candidate.loss.shrinking(accelerators)
-        for node in nodes:
-            at = freed.setdefault(node, {})
-            for name, amount in candidate.usage[node].items():
-                at[name] = at.get(name, 0) + amount
-    victims = tuple(lower[number].uid for number in sorted(moves) if moves[number] is None)
-    return Preemption(victims, placement, shrink, vacated, freed, cost)
+            continue
+        vacated[candidate.uid] = tuple(nodes)
+        shrink[candidate.uid] = candidate.size - sum(candidate.members.get(node, 1) for node in nodes)
+        cost += candidate.loss.shrinking(accelerators)
+    victims = tuple(case.lower[number].uid for number in sorted(moves) if moves[number] is None)
+    return Preemption(victims, placement, shrink, vacated, _freed(case, moves), cost)
