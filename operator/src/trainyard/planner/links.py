@@ -32,6 +32,9 @@ T = TypeVar("T")
 
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 
+NVLINK: Final = "nvlink"
+"""The level whose domains NVLink joins, in all dialects (trainyard.topology.dialects); a Fabric's level may be called so too."""
+
 ACCELERATOR_USABLE: Final = 0.80
 """Of an accelerator link's rating: NCCL 2.30.7 (src/graph/topo.h) counts 240 of NVLink 3's 300 GB/s, 370 of NVLink 4's 450 and
 722 of NVLink 5's 900."""
@@ -72,8 +75,9 @@ class Links:
 
     levels: names, broadest first. uplinks: of a domain of each. node: all network interfaces of a node together, with the latency
     between nodes of one narrowest domain. inside: from an accelerator to the others of its node. multicast: what share of
-    `inside` a reduction in the node's switch reaches; 0 where there is none. declared: whether the node's figures are the
-    administrator's; source: where they are from.
+    `inside` a reduction in the node's switch reaches; 0 where there is none. joined: depth of the domains that are as one node to
+    the accelerators, since their own links reach all of it; None where these end at the node. declared: whether the node's
+    figures are the administrator's; source: where they are from.
     """
 
     levels: tuple[str, ...]
@@ -81,6 +85,7 @@ class Links:
     node: Link
     inside: Link
     multicast: float = 0.0
+    joined: int | None = None
     declared: bool = False
     source: str = ""
 
@@ -88,9 +93,10 @@ class Links:
         """The way between two processes that share a domain of this depth and none narrower.
 
         Depth 0: they share the cluster alone; the number of levels: the narrowest domain; one more: the node. Of a way up that is
-        oversubscribed, what is left for each node while all of them use it; of one whose bandwidth is known, at most that.
+        oversubscribed, what is left for each node while all of them use it; of one whose bandwidth is known, at most that. Within
+        a domain that the accelerators' own links join it is those.
         """
-        if depth > len(self.levels):
+        if depth > len(self.levels) or (self.joined is not None and depth >= self.joined):
             return self.inside
         crossed = self.uplinks[depth:]
         share, most = self.node.bytes_per_second, self.node.bytes_per_second
@@ -132,6 +138,7 @@ def links_of(fabric: FabricSpec | None, levels: Sequence[Level], labels: Collect
         uplinks=tuple(_uplink(of_level.get(level.name), network.usable) for level in levels),
         node=of_node,
         inside=inside,
+        joined=_joined(levels) if accelerator is not None or said.accelerator_bandwidth is not None else None,
         multicast=accelerator.multicast if accelerator is not None else 0.0,
         declared=said.nic_bandwidth is not None,
         source="declared by the Fabric" if said.nic_bandwidth is not None else machine.source,
@@ -147,6 +154,11 @@ def _machine(
     if named is not None:
         return named
     return UNKNOWN if accelerator is not None or fabric is not None else UNKNOWN_TCP
+
+
+def _joined(levels: Sequence[Level]) -> int | None:
+    """The depth of the NVLink domains; None where no level tells of them."""
+    return next((depth for depth, level in enumerate(levels, start=1) if level.name == NVLINK), None)
 
 
 def _node(said: NodeLinks, machine: Machine, network: Network) -> Link:

@@ -122,7 +122,7 @@ def step(
         timed.append(Timed(entry, slowest * entry.count))
     return Prediction(
         timed=tuple(timed),
-        ring_edges=whole.edges,
+        ring_edges=network.ring_edges(),
         bottleneck=whole.bottleneck,
         bus_bandwidth=factor * NOMINAL_BYTES / message if message > 0.0 else 0.0,
         whole=whole.group,
@@ -147,8 +147,9 @@ def summary(prediction: Prediction, compute_seconds: float | None = None) -> Sum
 
 @dataclass(frozen=True, slots=True)
 class _Ring:
-    """A group, or several that use the same nodes in the same order. nodes: positions, each once per stay; members: of one group;
-    times: how many such groups there are. open: the last node sends nothing to the first, and all send both ways."""
+    """A group, or several that use the same nodes in the same order. nodes: positions, each once per stay, and one for all of a
+    domain that the accelerators' links join; members: of one group; times: how many such groups there are. open: the last node
+    sends nothing to the first, and all send both ways."""
 
     nodes: tuple[int, ...]
     members: int
@@ -165,10 +166,9 @@ class _Ring:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A ring with what it can use of the network. edges: by level, how many of its edges leave a domain."""
+    """A ring with what it can use of the network."""
 
     group: Group
-    edges: Mapping[str, int]
     bottleneck: str
 
 
@@ -181,8 +181,18 @@ class _Network:
         self.depth = len(tree.levels)
         unknown = {name: -n for n, name in enumerate(dict.fromkeys(n for n in nodes if n not in index.position), 1)}
         self.positions = [index.position[name] if name in index.position else unknown[name] for name in nodes]
-        self.chains = {position: self._chain(position) for position in set(self.positions)}
+        self.chains = {position: self._chain(position) for position in dict.fromkeys(self.positions)}
         self.latency = [links.edge(depth).latency_seconds for depth in range(self.depth + 1)]
+        self.speaker, self.together = self._speakers()
+
+    def _speakers(self) -> tuple[dict[int, int], dict[int, int]]:
+        """For each node the one that stands for all that it is joined with; for each of those, how many it stands for."""
+        if self.links.joined is None:
+            return {p: p for p in self.chains}, dict.fromkeys(self.chains, 1)
+        first: dict[int, int] = {}
+        at = self.depth - self.links.joined
+        speaker = {position: first.setdefault(chain[at], position) for position, chain in self.chains.items()}
+        return speaker, Counter(speaker.values())
 
     def _chain(self, position: int) -> tuple[int, ...]:
         """The domains around a node, the narrowest first, without the whole cluster."""
@@ -194,7 +204,7 @@ class _Network:
         """The nodes on which these ranks are, in their order; neighbours on one node count once."""
         found: list[int] = []
         for rank in ranks:
-            position = self.positions[rank // per_node]
+            position = self.speaker[self.positions[rank // per_node]]
             if not found or found[-1] != position:
                 found.append(position)
         if len(found) > 1 and found[0] == found[-1]:
@@ -203,10 +213,21 @@ class _Network:
 
     def crossed(self, a: int, b: int) -> Iterator[tuple[int, int]]:
         """The domains that the way from a to b leaves, with their depths, the narrowest first."""
+        inner = 0 if self.links.joined is None else self.depth - self.links.joined
         for n, (ours, theirs) in enumerate(zip(self.chains[a], self.chains[b], strict=True)):
             if ours == theirs:
                 return
-            yield ours, self.depth - n
+            if n >= inner:
+                yield ours, self.depth - n
+
+    def ring_edges(self) -> dict[str, int]:
+        """By level, how many edges of the closed ring over all nodes leave a domain."""
+        chains = [self.chains[position] for position in self.positions]
+        following = [*chains[1:], *chains[:1]]
+        return {
+            name: sum(a[n] != b[n] for a, b in zip(chains, following, strict=True))
+            for n, name in zip(range(self.depth - 1, -1, -1), self.links.levels, strict=True)
+        }
 
     def rings(self, rings: Sequence[_Ring]) -> list[_Found]:
         """What each of some rings gets while all of them are busy."""
@@ -221,31 +242,29 @@ class _Network:
 
     def _capacity(self, domain: int, depth: int) -> float:
         if depth > self.depth:
-            return self.links.node.bytes_per_second
+            return self.links.node.bytes_per_second * self.together[domain]
         nodes = 1 if domain < 0 else self.index.domains[domain].end - self.index.domains[domain].first
         return self.links.capacity(depth, nodes)
 
     def _found(self, ring: _Ring, share: Mapping[tuple[int, int], float]) -> _Found:
-        edges: Counter[int] = Counter()
-        least, where, latency, count = self.links.node.bytes_per_second, self.depth + 1, 0.0, 0
+        least, where, latency, count = float("inf"), self.depth + 1, 0.0, 0
         for a, b in ring.edges():
             count += 1
             narrowest = self.depth
             for at in ((a, self.depth + 1), *self.crossed(a, b)):
                 if at[1] <= self.depth:
-                    edges[at[1]] += 1
                     narrowest = at[1] - 1
                 if share[at] < least:
                     least, where = share[at], at[1]
             latency += self.latency[narrowest]
         levels = self.links.levels
-        between = Link(least, latency / count if count else self.links.node.latency_seconds)
+        between = Link(least, latency / count) if count else self.links.node
         group = Group(ring.members, max(1, len(ring.nodes)), between, self.links.inside, self.links.multicast)
-        return _Found(
-            group=group,
-            edges={name: edges[depth] for depth, name in enumerate(levels, start=1)},
-            bottleneck=INSIDE if not count else NODE if where > self.depth else levels[where - 1],
-        )
+        if count:
+            return _Found(group, NODE if where > self.depth else levels[where - 1])
+        joined = self.links.joined
+        alone = joined is None or self.together[ring.nodes[0]] == 1
+        return _Found(group, INSIDE if alone or joined is None else levels[joined - 1])
 
 
 def _groups(network: _Network, world: int, per_node: int, size: int, stride: int, open_: bool) -> list[Group]:
