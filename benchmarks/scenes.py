@@ -69,6 +69,13 @@ def node_relabelled(before: World, number: int, seed: int) -> World:
     return replace(before, nodes={**before.nodes, name: replace(node, labels=labels)})
 
 
+def node_leaves(before: World, number: int, seed: int) -> World:
+    """The next world: a node on which nothing runs is gone."""
+    taken = {pod.node for pod in before.pods.values()}
+    name = Random(seed + number).choice([name for name in before.nodes if name not in taken])
+    return replace(before, nodes={key: node for key, node in before.nodes.items() if key != name})
+
+
 def started(before: World, nodes: Sequence[str], name: str = "gang") -> World:
     """The next world: a gang has its pods, one on each node."""
     pods = (Pod("team", f"{name}-{n}", f"uid-{name}-{n}", 0.0, node, "Running", MEMBER) for n, node in enumerate(nodes))

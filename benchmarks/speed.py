@@ -62,7 +62,8 @@ def cold(nodes: int, members: int, runs: int) -> Timing:
 
 
 def warm(nodes: int, members: int, runs: int) -> dict[str, Timing]:
-    """The same on an inventory that is kept, by kind of event."""
+    """The same on an inventory that is kept, by kind of event. A node that joins or leaves changes the tree itself and is
+    rarer than the others; it is told beside them."""
     request = gang(members)
     before = scenes.half_taken(nodes, SEED)
     inventory = Inventory.of(before)
@@ -74,7 +75,7 @@ def warm(nodes: int, members: int, runs: int) -> dict[str, Timing]:
         inventory.refresh(given)
         planned(plan(inventory, request), request)
 
-    events = (scenes.pod_appears, scenes.node_not_ready, scenes.node_relabelled)
+    events = (scenes.pod_appears, scenes.node_not_ready, scenes.node_relabelled, scenes.node_leaves)
     with settled():
         for event in events:
 
@@ -94,13 +95,13 @@ def plan_cold(scale: Scale) -> Figure:
 
 def plan_event(scale: Scale) -> Figure:
     timings = warm(scale.of(10_000), scale.of(1024), scale.runs)
-    return _slowest("plan_event_seconds", timings, 0.04, "")
+    return _slowest_event("plan_event_seconds", timings, 0.04, "")
 
 
 def plan_512(scale: Scale) -> Figure:
     timings = warm(scale.of(5_000), scale.of(512), scale.runs)
     against = "Kueue 0.19.2: 0.15 s from POST to admitted; native gangs: 6 to 18 s to all bound"
-    return _slowest("plan_512_seconds", timings, 0.02, against)
+    return _slowest_event("plan_512_seconds", timings, 0.02, against)
 
 
 def verdict(scale: Scale) -> Figure:
@@ -269,11 +270,12 @@ def memory(scale: Scale) -> Figure:
 
 
 def growth(scale: Scale) -> Figure:
-    """The slope of the cold plan's time over the nodes, both as logarithms, by least squares; gangs grow with the cluster."""
+    """The slope of the cold plan's processor time over the nodes, both as logarithms, by least squares; gangs grow with the
+    cluster."""
     timings = {
-        nodes: cold(nodes, nodes * 1024 // 10_000, max(3, scale.runs // 2)).median for nodes in map(scale.of, GROWTH)
+        nodes: cold(nodes, nodes * 1024 // 10_000, max(3, scale.runs // 2)).cpu for nodes in map(scale.of, GROWTH)
     }
-    details = {"seconds": timings}
+    details = {"cpu_seconds": timings}
     return Figure("growth_exponent", slope(timings), "", 1.1, details=details)
 
 
@@ -282,6 +284,14 @@ def slope(values: Mapping[int, float]) -> float:
     x, y = [log(size) for size in values], [log(value) for value in values.values()]
     mean_x, mean_y = fmean(x), fmean(y)
     return sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / sum((a - mean_x) ** 2 for a in x)
+
+
+def _slowest_event(name: str, timings: dict[str, Timing], bar: float, against: str) -> Figure:
+    """Of the kinds of events that leave the tree as it is."""
+    rarer = timings.pop(scenes.node_leaves.__name__)
+    figure = _slowest(name, timings, bar, against)
+    figure.details["beside"] = {scenes.node_leaves.__name__: rarer.median}
+    return figure
 
 
 def _slowest(name: str, timings: Mapping[str, Timing], bar: float, against: str) -> Figure:
