@@ -246,6 +246,20 @@ def test_nodes_that_are_kept_out_each_for_its_own_reason():
     }
 
 
+def test_nodes_of_two_kinds_do_not_add_up():
+    old = {
+        name: replace(SMALL[name], labels={**SMALL[name].labels, "nvidia.com/gpu.product": "old"})
+        for name in ("a1-0", "a2-0")
+    }
+    scene = Scene({**SMALL, **old}, gang(3, level="spine", required=True), others=but("a1-0", "a2-0", "a1-1"))
+    found = explain(scene.case)
+    assert found.verdict.free == 3
+    assert found.verdict.best[1] == Best("spine", "a", 2, 2)
+    (way,) = [way for way in found.ways if way.kind is Kind.FREE]
+    assert way.text.startswith("3 more free nodes in spine b, where 0 of 4 are free now")
+    assert [way.members for way in found.ways if way.kind is Kind.SHRINK] == [2]
+
+
 def test_the_control_planes_own_taints_go_with_what_they_say():
     cordoned = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
     gone = Taint("node.kubernetes.io/unreachable", "", "NoExecute")
@@ -268,7 +282,8 @@ def test_the_time_at_which_enough_jobs_have_ended():
     scene = replace(scene, ends={"p": NOW + 60, "q": NOW + 600})
     way = ways(scene)[Kind.WAIT]
     assert way.time == NOW + 600
-    assert "1970-01-01T00:26:40Z" in way.text
+    expected = "in 10m, at 1970-01-01T00:26:40Z, enough of the running jobs have reached their spec.maxRuntime"
+    assert way.text == expected
 
 
 def test_what_nothing_would_help_has_no_ways():
@@ -296,6 +311,7 @@ def scenes(draw: st.DrawFn) -> Scene:
             unschedulable=draw(st.integers(0, 5)) == 0,
             ready=draw(st.integers(0, 5)) != 0,
             taints=draw(st.sampled_from([(), (), (INFER,)])),
+            labels={**node.labels, **draw(st.sampled_from([{}, {}, {"nvidia.com/gpu.product": "old"}]))},
         )
         for name, node in draw(clusters(most=8)).items()
     }

@@ -71,11 +71,14 @@ def test_accelerators_on_nodes_that_are_taken_in_part_are_of_no_use_to_gangs_of_
 
 
 def test_nodes_of_different_kinds_do_not_make_a_gang_together():
+    product = {"nvidia.com/gpu.product": "H100"}
     nodes = [a_node("a"), a_node("b"), a_node("c", gpus=4), a_node("d", gpus=0), a_node("e", ready=False)]
+    nodes.append(a_node("f", labels=product))
     found = kinds(Inventory.of(World(nodes={node.name: node for node in nodes})))
     assert [(kind.name, kind.gangs.free, kind.total) for kind in found] == [
         ("4 nvidia.com/gpu", 1, 4),
         ("8 nvidia.com/gpu", 2, 16),
+        ("8 nvidia.com/gpu, H100", 1, 8),
     ]
 
 

@@ -17,7 +17,7 @@ def a_world(*pods: Pod) -> World:
 
 
 def value(metrics: Metrics, name: str, each: int = 8, **labels: str) -> float | None:
-    known = {"resource": GPU, "per_node": str(each), **labels}
+    known = {"kind": f"{each} {GPU}", **labels}
     return metrics.registry.get_sample_value(f"trainyard_fragmentation_{name}", known)
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from trainyard.api.prose import count
 from trainyard.planner.place import Placement, place, required_depth
 from trainyard.planner.request import Request
-from trainyard.planner.ways import HOUR, Case, Kind, Trials, Way
+from trainyard.planner.ways import HOUR, Case, Kind, Trials, Way, of_kinds
 from trainyard.world.supply import Supply
 from trainyard.world.supply import supply as a_supply
 
@@ -61,9 +61,20 @@ def broader(supply: Supply, request: Request) -> str | None:
     if asked == 0:
         return None
     for depth in range(asked if asked is not None else len(tree.levels), -1, -1):
-        if any(supply.whole_in[number] >= request.nodes for number in supply.index.at_depth[depth]):
+        if _ever(supply, request, depth):
             return None if depth == asked else (tree.levels[depth - 1].name if depth else "")
     return None
+
+
+def ever(supply: Supply, request: Request) -> bool:
+    """Whether a gang would have a place if the eligible nodes were empty, by the counts."""
+    depth = required_depth(supply.tree, request)
+    return depth is not None and _ever(supply, request, depth)
+
+
+def _ever(supply: Supply, request: Request, depth: int) -> bool:
+    numbers = supply.index.at_depth[depth]
+    return any(kind.whole_in[n] >= request.nodes for kind in of_kinds(supply, request) for n in numbers)
 
 
 def shrink(trials: Trials) -> Iterator[Way]:
@@ -91,7 +102,7 @@ def _slowdown(case: Case, found: Placement) -> float | None:
     if case.pace is None:
         return None
     seen = case.room.supply(case.request.demand)
-    vacant = a_supply(seen.tree, list(seen.whole), list(seen.whole), list(seen.reasons))
+    vacant = a_supply(seen.tree, list(seen.whole), list(seen.whole), list(seen.reasons), seen.kinds)
     wanted = place(vacant, case.request)
     if not isinstance(wanted, Placement):
         return None

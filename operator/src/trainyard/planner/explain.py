@@ -7,17 +7,17 @@ keeps the others out. It costs one look at each node that is known already. The 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.prose import count
-from trainyard.planner.concede import broader, relax, said, shrink, within
+from trainyard.planner.concede import broader, ever, relax, said, shrink, within
 from trainyard.planner.lifts import lifts
 from trainyard.planner.place import CLUSTER, required_depth
 from trainyard.planner.request import Request
 from trainyard.planner.suppose import Supposition
 from trainyard.planner.vacate import free, give_way, kept, wait
-from trainyard.planner.ways import Case, Kind, Trials, Way
+from trainyard.planner.ways import Case, Kind, Trials, Way, of_kinds
 from trainyard.world.resources import first_lacking
 from trainyard.world.supply import Supply
 
@@ -105,15 +105,14 @@ def _besides(trials: Trials, level: str) -> Iterator[Way]:
 
 def verdict(supply: Supply, request: Request) -> Verdict:
     """Why a gang has no place on a supply of its demand, from which avoided nodes are out already."""
-    depth = required_depth(supply.tree, request)
-    domains = supply.index.at_depth[depth] if depth is not None else ()
+    kinds = of_kinds(supply, request)
     return Verdict(
         needed=request.nodes,
         within=request.level if request.level is not None and request.required else "",
         eligible=supply.whole_in[0],
         free=supply.free_in[0],
-        ever=any(supply.whole_in[number] >= request.nodes for number in domains),
-        best=tuple(_best(supply, depth) for depth in range(len(supply.index.at_depth) - 1, -1, -1)),
+        ever=ever(supply, request),
+        best=tuple(_best(kinds, depth) for depth in range(len(supply.index.at_depth) - 1, -1, -1)),
         excluded=supply.excluded(),
     )
 
@@ -134,11 +133,17 @@ def sentence(supply: Supply, request: Request) -> str:
     return "; ".join(parts)
 
 
-def _best(supply: Supply, depth: int) -> Best:
-    number = max(supply.index.at_depth[depth], key=lambda n: (supply.free_in[n], supply.whole_in[n], -n), default=0)
-    domain = supply.index.domains[number]
-    level = supply.tree.levels[depth - 1].name if depth else CLUSTER
-    return Best(level, "/".join(domain.path) or CLUSTER, supply.free_in[number], supply.whole_in[number])
+def _best(kinds: Sequence[Supply], depth: int) -> Best:
+    """Of the nodes of one kind."""
+    index = kinds[0].index
+    kind, number = max(
+        ((kind, number) for kind in kinds for number in index.at_depth[depth]),
+        key=lambda one: (one[0].free_in[one[1]], one[0].whole_in[one[1]], -one[1]),
+        default=(kinds[0], 0),
+    )
+    domain = index.domains[number]
+    level = kind.tree.levels[depth - 1].name if depth else CLUSTER
+    return Best(level, "/".join(domain.path) or CLUSTER, kind.free_in[number], kind.whole_in[number])
 
 
 def _lacking(supposed: Supposition) -> Mapping[str, int]:

@@ -16,7 +16,7 @@ from typing import Final
 from trainyard.api.template import ACCELERATORS
 from trainyard.planner.place import CLUSTER
 from trainyard.world.inventory import Inventory
-from trainyard.world.records import Node
+from trainyard.world.kinds import kind
 from trainyard.world.supply import Supply, supply
 
 SIZES: Final[Mapping[int, float]] = MappingProxyType({size: 1 / size for size in (2, 4, 8, 16, 32, 64)})
@@ -88,22 +88,16 @@ def _at_level(supply: Supply, depth: int, sizes: Mapping[int, float]) -> AtLevel
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Nodes with as many accelerators of one name each, as gangs of whole nodes see them.
+    """Nodes of one kind, which a gang does not mix with others, as gangs of whole nodes see them.
 
-    resource: the accelerators' name; each: how many a node has. free, total: accelerators of nodes that are ready and not
-    cordoned, those on nodes that are taken in part included.
+    name: as `8 nvidia.com/gpu, NVIDIA-H100-80GB-HBM3`. free, total: accelerators of nodes that are ready and not cordoned, those
+    on nodes that are taken in part included.
     """
 
-    resource: str
-    each: int
+    name: str
     free: int
     total: int
     gangs: Fragmentation
-
-    @property
-    def name(self) -> str:
-        """As `8 nvidia.com/gpu`."""
-        return f"{self.each} {self.resource}"
 
 
 def kinds(inventory: Inventory, sizes: Mapping[int, float] = SIZES) -> tuple[Kind, ...]:
@@ -112,31 +106,30 @@ def kinds(inventory: Inventory, sizes: Mapping[int, float] = SIZES) -> tuple[Kin
     A node counts as free when it is ready, not cordoned, and all of its accelerators are free; what jobs ask for besides, and
     which taints they tolerate, is theirs and does not count.
     """
-    found: dict[tuple[str, int], list[int]] = {}
-    names = inventory.tree.index.names
-    for position, name in enumerate(names):
-        for resource, each in inventory.nodes[name].allocatable.items():
-            if each > 0 and _ACCELERATOR.fullmatch(resource):
-                found.setdefault((resource, each), []).append(position)
-    return tuple(_kind(inventory, *kind, found[kind], sizes) for kind in sorted(found))
+    found: dict[str, list[int]] = {}
+    for position, name in enumerate(inventory.tree.index.names):
+        of = kind(inventory.nodes[name])
+        if of:
+            found.setdefault(of, []).append(position)
+    return tuple(_kind(inventory, name, found[name], sizes) for name in sorted(found))
 
 
-def _kind(inventory: Inventory, resource: str, each: int, positions: list[int], sizes: Mapping[int, float]) -> Kind:
+def _kind(inventory: Inventory, name: str, positions: list[int], sizes: Mapping[int, float]) -> Kind:
     tree = inventory.tree
     slots, whole = [0] * len(tree.index.names), [0] * len(tree.index.names)
     reasons: list[str | None] = ["of another kind"] * len(slots)
-    free = total = 0
+    free = total = each = 0
     for position in positions:
         node = inventory.nodes[tree.index.names[position]]
-        if not _usable(node):
+        if not (node.ready and not node.unschedulable):
             reasons[position] = "not ready or cordoned"
             continue
-        left = max(0, inventory.free(node.name).get(resource, 0))
+        room = inventory.free(node.name)
+        own = {one: amount for one, amount in node.allocatable.items() if amount > 0 and _ACCELERATOR.fullmatch(one)}
+        left = sum(min(amount, max(0, room.get(one, 0))) for one, amount in own.items())
+        each = sum(own.values())
         free, total = free + left, total + each
         reasons[position], whole[position], slots[position] = None, 1, left // each
     counted = supply(tree, slots, whole, reasons)
-    return Kind(resource, each, free, total, fragmentation(counted, sizes, free / each - counted.free_in[0]))
-
-
-def _usable(node: Node) -> bool:
-    return node.ready and not node.unschedulable
+    loose = free / each - counted.free_in[0] if each else 0.0
+    return Kind(name, free, total, fragmentation(counted, sizes, loose))

@@ -67,15 +67,20 @@ def _untainted(node: Node, *keys: str) -> Node:
 
 
 def _fewest(trials: Trials, kind: Kind, gains: Mapping[int, int], depth: int) -> Iterator[Way]:
-    """The fewest nodes of one domain that, eligible again, make a place there."""
+    """The fewest nodes of one domain, and of one kind, that make a place there once they are eligible."""
     supply, needed = trials.base.supply, trials.case.request.nodes
+    innermost, domains = supply.index.innermost, supply.index.domains
+    alike: dict[tuple[int, str], list[int]] = {}
+    for position in sorted(gains, key=lambda p: (-gains[p], p)):
+        number = innermost[position]
+        while domains[number].depth > depth:
+            number = domains[number].parent
+        alike.setdefault((number, trials.kind_of(position)), []).append(position)
     best: list[int] | None = None
     where = 0
-    for number in supply.index.at_depth[depth]:
-        domain, lacking = supply.index.domains[number], needed - supply.free_in[number]
-        inside = sorted((p for p in gains if domain.first <= p < domain.end), key=lambda p: (-gains[p], p))
-        chosen = []
-        for position in inside:
+    for (number, of), positions in sorted(alike.items()):
+        chosen, lacking = [], needed - _free(trials, number, of)
+        for position in positions:
             if lacking <= 0:
                 break
             chosen.append(position)
@@ -109,3 +114,10 @@ def _tolerate(trials: Trials, taint: str, gains: Mapping[int, int]) -> Iterator[
     more = count(len(gains), "more node")
     text = f"a new job that tolerates the taint {taint}: {more} with room"
     yield Way(Kind.TOLERATE, PERSON * trials.case.size, text, taint=taint)
+
+
+def _free(trials: Trials, number: int, kind: str) -> int:
+    """How many members fit on the nodes of one kind in a domain."""
+    supply = trials.base.supply
+    domain = supply.index.domains[number]
+    return sum(supply.slots[p] for p in range(domain.first, domain.end) if trials.kind_of(p) == kind)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from trainyard.api.model import rfc3339
-from trainyard.api.prose import count
+from trainyard.api.prose import count, length
 from trainyard.planner.forecast import earliest
 from trainyard.planner.place import required_depth
 from trainyard.planner.preempt import Candidate, Preemption, preempt
@@ -89,7 +89,8 @@ def wait(trials: Trials) -> Iterator[Way]:
         return
     found = earliest(case.room, case.request, case.ends, case.now, case.without.keys())
     if found is not None:
-        text = f"wait until {rfc3339(round(found.time))}: enough of the running jobs have ended by then, as they are limited"
+        when = f"in {length(found.time - case.now)}, at {rfc3339(round(found.time))}"
+        text = f"{when}, enough of the running jobs have reached their spec.maxRuntime"
         yield Way(Kind.WAIT, (found.time - case.now) * case.size, text, time=found.time)
 
 
@@ -100,23 +101,28 @@ def free(trials: Trials) -> Iterator[Way]:
     if depth is None:
         return
     needed = case.request.nodes
-    could = [n for n in supply.index.at_depth[depth] if supply.whole_in[n] >= needed]
-    for number in sorted(could, key=lambda n: (needed - supply.free_in[n], n))[:MOST_OF_A_KIND]:
+    could = [
+        (needed - kind.free_in[n], n, kind)
+        for kind in trials.kinds()
+        for n in supply.index.at_depth[depth]
+        if kind.whole_in[n] >= needed
+    ]
+    for short_of, number, kind in sorted(could, key=lambda one: one[:2])[:MOST_OF_A_KIND]:
         domain = supply.index.domains[number]
-        taken = {p: _in_use(case, p) for p in range(domain.first, domain.end) if supply.whole[p] > supply.slots[p]}
-        chosen, lacking = list[int](), needed - supply.free_in[number]
-        for position in sorted(taken, key=lambda p: (supply.slots[p] - supply.whole[p], taken[p], p)):
+        taken = {p: _in_use(case, p) for p in range(domain.first, domain.end) if kind.whole[p] > kind.slots[p]}
+        chosen, lacking = list[int](), short_of
+        for position in sorted(taken, key=lambda p: (kind.slots[p] - kind.whole[p], taken[p], p)):
             if lacking <= 0:
                 break
             chosen.append(position)
-            lacking -= supply.whole[position] - supply.slots[position]
+            lacking -= kind.whole[position] - kind.slots[position]
         supposed = trials.base.fork()
         supposed.empty(chosen)
         if trials.plan(supposed) is None:
             continue
         names = tuple(supply.index.names[position] for position in sorted(chosen))
         where = name_of(trials, number)
-        has = f"{supply.free_in[number]} of {supply.whole_in[number]} are free now"
+        has = f"{kind.free_in[number]} of {kind.whole_in[number]} are free now"
         text = f"{count(len(chosen), 'more free node')} in {where}, where {has}: for example {short(names)}"
         yield Way(Kind.FREE, sum(taken[p] for p in chosen) * HOUR, text, nodes=names)
         return

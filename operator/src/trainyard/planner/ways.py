@@ -24,6 +24,7 @@ from trainyard.planner.request import Request
 from trainyard.planner.suppose import Supposition
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
+from trainyard.world.supply import Supply
 
 MOST_PLANS: Final = 40
 """How many plans are tried for one explanation, all ways together."""
@@ -131,6 +132,15 @@ class Trials:
         self.spent = False
         self.base = Supposition(case.room, case.request, case.without)
 
+    def kinds(self) -> Sequence[Supply]:
+        """What there is, apart for each kind of node that the gang would have to keep to."""
+        return of_kinds(self.base.supply, self.case.request)
+
+    def kind_of(self, position: int) -> str:
+        """The kind of a node, eligible or not; "" where kinds do not matter."""
+        kinds = self.base.supply.kinds
+        return kinds[position] if kinds and not self.case.request.mixed else ""
+
     def plan(self, supposed: Supposition) -> Placement | None:
         """The gang's place on a supposition; None as well where no more is to be tried."""
         if not supposed.roomy():
@@ -151,6 +161,11 @@ class Trials:
 def accelerators(requests: Resources) -> int:
     """How many accelerators a member asks for, at least 1."""
     return max(1, sum(amount for name, amount in requests.items() if _ACCELERATOR.fullmatch(name)))
+
+
+def of_kinds(supply: Supply, request: Request) -> Sequence[Supply]:
+    """A supply apart for each kind of node, none of which a gang mixes with another unless it says so."""
+    return (supply,) if request.mixed else supply.by_kind()
 
 
 def name_of(trials: Trials, number: int) -> str:

@@ -232,8 +232,8 @@ ROWS: Final = (
                 "short",
                 (
                     Query(
-                        "max by (resource, per_node) (trainyard_fragmentation_free_accelerators)",
-                        "{{per_node}} {{resource}}",
+                        "max by (kind) (trainyard_fragmentation_free_accelerators)",
+                        "{{kind}}",
                     ),
                 ),
                 6,
@@ -244,8 +244,8 @@ ROWS: Final = (
                 "short",
                 (
                     Query(
-                        "max by (level, resource, per_node) (trainyard_fragmentation_largest_gang_nodes)",
-                        "{{level}} ({{per_node}} {{resource}})",
+                        "max by (level, kind) (trainyard_fragmentation_largest_gang_nodes)",
+                        "{{level}} ({{kind}})",
                     ),
                 ),
                 6,
@@ -256,8 +256,8 @@ ROWS: Final = (
                 "short",
                 (
                     Query(
-                        'max by (level, resource, per_node) (trainyard_fragmentation_free_gangs{size="8"})',
-                        "{{level}} ({{per_node}} {{resource}})",
+                        'max by (level, kind) (trainyard_fragmentation_free_gangs{size="8"})',
+                        "{{level}} ({{kind}})",
                     ),
                 ),
                 6,
@@ -268,12 +268,12 @@ ROWS: Final = (
                 "percentunit",
                 (
                     Query(
-                        "max by (resource, per_node) (trainyard_fragmentation_expected_ratio)",
-                        "mean ({{per_node}} {{resource}})",
+                        "max by (kind) (trainyard_fragmentation_expected_ratio)",
+                        "mean ({{kind}})",
                     ),
                     Query(
-                        "max by (size, resource, per_node) (trainyard_fragmentation_unusable_ratio)",
-                        "{{size}} nodes ({{per_node}} {{resource}})",
+                        "max by (size, kind) (trainyard_fragmentation_unusable_ratio)",
+                        "{{size}} nodes ({{kind}})",
                     ),
                 ),
                 6,

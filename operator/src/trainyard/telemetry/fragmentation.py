@@ -24,8 +24,8 @@ class Stock:
 
 
 def fragmentation_families(found: Iterable[Kind]) -> Iterator[GaugeMetricFamily]:
-    """The series, in a fixed order. resource and per_node: the accelerators of one kind of nodes; size: of a gang, in nodes."""
-    kind = ["resource", "per_node"]
+    """The series, in a fixed order. kind: of the nodes, whose gangs do not mix; size: of a gang, in nodes."""
+    kind = ["kind"]
     accelerators = GaugeMetricFamily(
         "trainyard_fragmentation_free_accelerators",
         "Free accelerators of nodes that are ready and not cordoned, those of nodes taken in part included.",
@@ -52,7 +52,7 @@ def fragmentation_families(found: Iterable[Kind]) -> Iterator[GaugeMetricFamily]
         labels=kind,
     )
     for one in found:
-        names = [one.resource, str(one.each)]
+        names = [one.name]
         accelerators.add_metric(names, one.free)
         for at in one.gangs.levels:
             largest.add_metric([*names, at.level], at.largest)
