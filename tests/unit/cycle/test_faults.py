@@ -98,8 +98,8 @@ def test_attempts_that_end_where_they_resumed_back_off_also_after_a_lost_node(cl
     cluster.trains = False
     cluster.until(lambda: cluster.status("train").resume is None, 5)
     for _ in range(3):
-        attempt = cluster.status("train").attempt
         cluster.until(cluster.phase_is("train", "Running"), 60)
+        attempt = cluster.status("train").attempt
         pod = next(p for p in cluster.pods.values() if p.live and p.name in {f"train-{n}" for n in range(2, 20)})
         cluster.launchers[pod.uid].step = cluster.launchers[pod.uid].resumed.step  # type: ignore[union-attr]
         for launcher in cluster.launchers.values():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import pytest
 from support.pretend import Pretend
 from trainyard.api.conditions import Reason
@@ -145,15 +148,14 @@ def test_a_level_that_relaxes_nothing_is_said_with_the_fields_path(
 
 def test_a_cluster_without_labels_is_one_domain(cluster: Pretend) -> None:
     for name, node in cluster.nodes.items():
-        cluster.nodes[name] = node.__class__(name, node.uid, {}, node.allocatable, ready_since=node.ready_since)
+        cluster.nodes[name] = replace(node, labels={})
     cluster.submit("train", 8)
     cluster.until(cluster.phase_is("train", "Running"), 10)
 
 
 def test_nodes_that_offer_nothing_are_no_place(cluster: Pretend) -> None:
     for name, node in cluster.nodes.items():
-        nothing = dict.fromkeys(node.allocatable, 0)
-        cluster.nodes[name] = node.__class__(name, node.uid, node.labels, nothing, ready_since=node.ready_since)
+        cluster.nodes[name] = replace(node, allocatable=dict.fromkeys(node.allocatable, 0))
     cluster.submit("train", 1)
     cluster.tick(3)
     assert "0 are eligible" in message(cluster, "train")
@@ -164,3 +166,81 @@ def test_far_more_nodes_than_there_are_is_answered_in_numbers(cluster: Pretend) 
     cluster.submit("train", 20_000)
     cluster.tick(3)
     assert message(cluster, "train") == "needs 20000 nodes; 8 are eligible, 8 of them are free"
+
+
+# podsPerNode ----------------------------------------------------------------------------------------------------------
+
+
+def quarter(cluster: Pretend, name: str, nodes: int, per_node: int, **spec: object) -> None:
+    """A job each member of which takes two of a node's eight GPUs."""
+    container = {
+        "name": "trainer",
+        "image": "own",
+        "command": ["train"],
+        "resources": {"limits": {"nvidia.com/gpu": 2}},
+    }
+    pod = {"spec": {"containers": [container]}}
+    cluster.submit(name, nodes, template=pod, checkpoint={}, placement={"podsPerNode": per_node}, **spec)  # type: ignore[arg-type]
+
+
+def test_members_that_take_a_part_of_a_node_share_it_as_far_as_they_may(cluster: Pretend) -> None:
+    quarter(cluster, "four", 8, 4)
+    quarter(cluster, "two", 8, 2)
+    quarter(cluster, "one", 2, 1)
+    cluster.tick(10)
+    assert sorted(Counter(cluster.nodes_of("four")).values()) == [4, 4]
+    assert sorted(Counter(cluster.nodes_of("two")).values()) == [2, 2, 2, 2]
+    assert sorted(Counter(cluster.nodes_of("one")).values()) == [1, 1]
+    plan = cluster.plans[("team", "four-plan-1")]
+    assert [member.node for member in plan.members] == cluster.nodes_of("four"), "ranks of a node are neighbours"
+    assert any("with 8 members on 2 nodes within one leaf" in told for _, _, told in cluster.events)
+
+
+def test_members_of_a_lost_node_are_replaced_together_and_the_others_stay() -> None:
+    cluster = Pretend().with_nodes(per_leaf=4)
+    quarter(cluster, "train", 8, 4)
+    before = cluster.until(cluster.phase_is("train", "Running"), 10).nodes_of("train")
+    cluster.lose_node(before[0])
+    cluster.until(lambda: cluster.status("train").attempt == 2 and cluster.status("train").phase == "Running", 120)
+    after = cluster.nodes_of("train")
+    assert after[4:] == before[4:]
+    assert len({*after[:4]}) == 1
+
+
+def test_a_gang_of_parts_waits_in_members(cluster: Pretend) -> None:
+    quarter(cluster, "train", 33, 4)
+    cluster.tick(3)
+    assert "needs 33" in message(cluster, "train")
+    assert cluster.status("train").phase == "Pending"
+
+
+# When labels change under a running job -------------------------------------------------------------------------------
+
+
+def test_a_running_job_keeps_its_plan_when_labels_change_and_a_condition_says_so(cluster: Pretend) -> None:
+    cluster.submit("train", 4)
+    before = cluster.until(cluster.phase_is("train", "Running"), 10).nodes_of("train")
+    node = cluster.nodes["a3"]
+    cluster.nodes["a3"] = replace(node, labels={**node.labels, "network.topology.nvidia.com/leaf": "leaf-9"})
+    cluster.tick(3)
+    changed = next(c for c in cluster.status("train").conditions if c.type == "TopologyChanged")
+    assert (changed.status, changed.reason) == ("True", Reason.LABELS_CHANGED)
+    assert "leaf: the nodes lie in 3 domains instead of 2" in changed.message
+    assert (cluster.nodes_of("train"), cluster.status("train").attempt) == (before, 1)
+    assert cluster.status("train").plan.spans == {"spine": 1, "leaf": 2}  # type: ignore[union-attr]
+    cluster.nodes["a3"] = node
+    cluster.tick(3)
+    assert not [c for c in cluster.status("train").conditions if c.type == "TopologyChanged"]
+
+
+# Kinds of nodes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mixed", "placed"), [(False, "Pending"), (True, "Running")])
+def test_kinds_of_accelerators_are_mixed_where_the_job_says_so(cluster: Pretend, mixed: bool, placed: str) -> None:
+    for name, node in cluster.nodes.items():
+        product = "H100" if name < "b" else "B200"
+        cluster.nodes[name] = replace(node, labels={**node.labels, "nvidia.com/gpu.product": product})
+    cluster.submit("train", 6, placement={"mixed": mixed})
+    cluster.tick(5)
+    assert cluster.status("train").phase == placed, cluster.story()

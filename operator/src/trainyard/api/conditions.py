@@ -36,6 +36,8 @@ class ConditionType(StrEnum):
     """All members run and report."""
     CONTROLLED = "Controlled"
     """The operator reaches the launchers. False: signals alone are left, so a yield costs the grace period."""
+    TOPOLOGY_CHANGED = "TopologyChanged"
+    """True: the labels of its nodes tell otherwise than when it was placed. It keeps its plan."""
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -68,6 +70,7 @@ class Reason(StrEnum):
     MEMBERS_STARTING = "MembersStarting"
     LAUNCHER_UNREACHABLE = "LauncherUnreachable"
     LAUNCHERS_ANSWER = "LaunchersAnswer"
+    LABELS_CHANGED = "LabelsChanged"
     OPERATOR_UNREACHABLE = "OperatorUnreachable"
     # leaving before the end
     PREEMPTED = "Preempted"

@@ -101,6 +101,8 @@ class Placement(ApiModel):
     spares: Annotated[int, Field(ge=0, le=64)] = 0
     """Nodes held ready while the job runs, in the domain that its nodes share: no other job of equal or lower priority gets
     them, and a failed node is replaced by one of them. Fewer are held where the domain has no more free."""
+    mixed: bool = False
+    """Whether its nodes may have different kinds of accelerators; otherwise all are of the kind on which the gang lies best."""
     avoid_nodes: Annotated[tuple[NodeName, ...], Field(max_length=1024)] = ()
     """Names of nodes that this job never gets."""
 
@@ -354,6 +356,8 @@ class Reservation(ApiModel):
     """When the reservation lapses and the job is planned again."""
     reason: str = ""
     """Why these nodes, in one word."""
+    message: str = ""
+    """How they were found, where that is worth saying."""
     spares: tuple[str, ...] = ()
     """Names of nodes to be held ready while the attempt runs."""
 

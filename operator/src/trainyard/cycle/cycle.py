@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
+from trainyard.cycle.claims import Claim, claims
 from trainyard.cycle.members import make_members
 from trainyard.cycle.queue import serve
 from trainyard.cycle.room import rooms
@@ -22,6 +23,7 @@ from trainyard.lifecycle import needs as life
 from trainyard.lifecycle.decide import decide, left_alone
 from trainyard.lifecycle.gang import Gang, abandoned, muster
 from trainyard.lifecycle.needs import Decision, Surroundings
+from trainyard.topology.moved import moved
 from trainyard.topology.tree import Tree
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import Job, Pod, Verdict, World
@@ -39,20 +41,27 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
     pods = _by_job(world.pods.values())
     jobs = sorted(world.jobs.values(), key=lambda job: (job.created, job.namespace, job.name))
     gangs = {job.uid: muster(job, pods.get(job.uid, ()), world.answers, world.nodes, now) for job in jobs}
-    wanted = _wanted(jobs)
+    wanted = claims(jobs)
+    inventory = Inventory() if inventory is None else inventory
+    inventory.refresh(world)
+    tree = inventory.tree
     blind = _blind(gangs.values(), now)
     decisions: dict[str, Decision] = {}
     for job in jobs:
-        by = wanted.get((job.uid, job.status.attempt), ())
-        around = Surroundings(by, blind, world.namespace_leaving(job.namespace), _refusal(world, job, gangs[job.uid]))
+        claim, gang = wanted.get((job.uid, job.status.attempt), Claim()), gangs[job.uid]
         try:
+            around = Surroundings(
+                wanted_by=claim.by,
+                wanted_nodes=claim.nodes,
+                blind=blind,
+                leaving=world.namespace_leaving(job.namespace),
+                refusal=_refusal(world, job, gang),
+                moved=_moved(tree, job, gang),
+            )
             decisions[job.uid] = decide(job, gangs[job.uid], around, now)
         except Exception as error:
             broken[job.uid] = act.Broken(job.uid, job.key, error)
             decisions[job.uid] = Decision(job.status)
-    inventory = Inventory() if inventory is None else inventory
-    inventory.refresh(world)
-    tree = inventory.tree
     judged = [job for job in jobs if job.uid not in broken and not left_alone(job)]
     served = _queue(world, judged, gangs, decisions, inventory, now)
     turns = []
@@ -91,19 +100,6 @@ def _by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
     return found
 
 
-def _wanted(jobs: Iterable[Job]) -> dict[tuple[str, int], tuple[str, ...]]:
-    """For each attempt that a reservation names as a victim, the jobs that wait for it."""
-    found: dict[tuple[str, int], tuple[str, ...]] = {}
-    for job in jobs:
-        reservation = job.status.reservation
-        if reservation is None or job.deleted is not None or job.spec is None or job.spec.suspend:
-            continue
-        for victim in reservation.victims:
-            key = (victim.uid, victim.attempt)
-            found[key] = (*found.get(key, ()), job.key)
-    return found
-
-
 def _blind(gangs: Iterable[Gang], now: float) -> bool:
     """Whether most of several jobs fell silent together. Half the time of a verdict: all must be counted before the first is
     given."""
@@ -114,6 +110,15 @@ def _blind(gangs: Iterable[Gang], now: float) -> bool:
             asked += 1
             quiet += now - max(times) > deadlines.SILENT / 2
     return quiet >= 2 and quiet * 2 > asked
+
+
+def _moved(tree: Tree, job: Job, gang: Gang) -> str:
+    """What the labels of a gang that trains tell otherwise than when it was placed; "" where they tell the same."""
+    plan, trains = job.status.plan, job.status.running_at is not None
+    nodes = gang.nodes
+    if plan is None or not trains or "" in nodes:
+        return ""
+    return moved(tree, nodes, plan.spans, plan.ring_edges) or ""
 
 
 def _refusal(world: World, job: Job, gang: Gang) -> str:

@@ -1,6 +1,7 @@
 """Who gets which nodes: the jobs that wait, in the order of priority, then age.
 
-Each is given, in this order: the nodes it has reserved already; nodes that are free; nodes that somebody leaves anyway; the
+Each is given, in this order: the nodes it has reserved already; those that its last attempt had, with what a fault took
+replaced; nodes that are free; nodes that somebody leaves anyway; the
 nodes of jobs of lower priority, if those help; fewer nodes than it wants, if it may run smaller. One that gets nothing says why
 in numbers. What it is waiting for is kept from younger jobs of its priority, so that a large job is not starved by small ones:
 the nodes on which it can start at the latest where that time is known, and whoever is sure to have left by then may use them
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from trainyard.api.conditions import ConditionType, Reason
 from trainyard.api.template import pod_spec
 from trainyard.api.training_job import TrainingJobStatus
+from trainyard.cycle.again import Again, again
 from trainyard.cycle.candidates import candidates
 from trainyard.cycle.gate import gate
 from trainyard.cycle.keeps import keeps
@@ -49,7 +51,7 @@ def serve(
     """
     everyone = list(jobs)
     _count_unmade(everyone, gangs, decisions, room)
-    for keep in keeps(world, everyone, decisions, now):
+    for keep in keeps(world, everyone, gangs, decisions, now):
         room.keep(keep)
     waiting = [job for job in everyone if decisions[job.uid].queue]
     served: dict[str, Waiting | Exception] = {}
@@ -105,9 +107,13 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
         ready = room.holds(standing.nodes, seeker.request.demand)
         room.take(standing.nodes, seeker.request.requests)
         if ready:
-            return start(world, tree, job, Chosen(standing.nodes, standing.spares), now)
+            return start(world, tree, job, Chosen(standing.nodes, standing.spares, said=standing.message), now)
         return await_victims(job, standing, parties, now)
     found = find(seeker, seeker.kept, parties, room)
+    grows = len(job.status.former.nodes) < seeker.request.nodes if job.status.former is not None else False
+    resumed = None if grows and isinstance(found, Placement) else again(seeker, room)
+    if resumed is not None:
+        return _resume(world, tree, seeker, resumed, parties, room, now)
     if isinstance(found, Placement):
         return _begin(world, tree, seeker, found, room, now)
     lent = find(seeker, seeker.firm, parties, room) if seeker.firm != seeker.kept else found
@@ -133,6 +139,18 @@ def _begin(world: World, tree: Tree, seeker: Seeker, found: Placement, room: Roo
     room.take(found.nodes, seeker.request.requests)
     chosen = Chosen(found.nodes, found.spares, lent_until=room.lent(seeker.job.key, seeker.priority, found.nodes))
     return start(world, tree, seeker.job, chosen, now)
+
+
+def _resume(
+    world: World, tree: Tree, seeker: Seeker, resumed: Again, parties: Parties, room: Room, now: float
+) -> Waiting:
+    """Go on in the place of the last attempt, as soon as its pods have ended."""
+    found = resumed.placement
+    ready = room.holds(found.nodes, seeker.request.demand)
+    room.take(found.nodes, seeker.request.requests)
+    if not ready:
+        return reserve(seeker.job, found, leaving(found.nodes, parties), parties, now, resumed.said)
+    return start(world, tree, seeker.job, Chosen(found.nodes, found.spares, said=resumed.said), now)
 
 
 def _await(seeker: Seeker, found: Placement, parties: Parties, room: Room, now: float) -> Waiting:

@@ -50,8 +50,10 @@ def take(seeker: Seeker, parties: Parties, room: Room, now: float) -> Waiting | 
     return reserve(seeker.job, found.placement, giving_way | {*leaving(found.placement.nodes, parties)}, parties, now)
 
 
-def reserve(job: Job, found: Placement, victims: Collection[str], parties: Parties, now: float) -> Waiting:
-    """Keep nodes until those who must leave them have left."""
+def reserve(
+    job: Job, found: Placement, victims: Collection[str], parties: Parties, now: float, said: str = ""
+) -> Waiting:
+    """Keep nodes until those who must leave them have left. said: how they were found."""
     named = tuple(
         Victim(namespace=other.namespace, name=other.name, uid=other.uid, attempt=other.status.attempt)
         for other in parties.jobs
@@ -66,6 +68,7 @@ def reserve(job: Job, found: Placement, victims: Collection[str], parties: Parti
         victims=named,
         deadline=deadline,
         reason=Reason.WAITING_FOR_VICTIMS,
+        message=said,
         spares=found.spares,
     )
     return await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, parties, now)

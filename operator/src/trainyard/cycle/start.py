@@ -21,11 +21,12 @@ from trainyard.world.records import Job, World
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What an attempt starts on: nodes in rank order, and spares to be held ready beside it. lent_until: when the first of the
-    nodes is needed by somebody else; None where none is."""
+    nodes is needed by somebody else; None where none is. said: how they were found, where that is worth saying."""
 
     nodes: tuple[str, ...]
     spares: tuple[str, ...] = ()
     lent_until: float | None = None
+    said: str = ""
 
 
 def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Waiting:
@@ -54,9 +55,12 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
         ),
     )
     status = conditions.without(status, ConditionType.CONTROLLED)  # it spoke of the launchers of an earlier attempt
+    status = conditions.without(status, ConditionType.TOPOLOGY_CHANGED)  # and this one of its plan
     plan = summary(tree, job.with_status(status))
     status = status.but(plan=plan)
     message = f"attempt {attempt} starts {_on(job.spec.nodes, nodes, plan.span)}"
+    if chosen.said:
+        message += f"; {chosen.said}"
     if chosen.spares:
         message += f"; held ready: {_short(chosen.spares)}"
     if lent is not None:

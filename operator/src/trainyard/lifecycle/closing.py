@@ -18,14 +18,19 @@ UNKNOWN = -1
 """A mark whose step nobody could say: the newest commit of that attempt that verifies counts."""
 
 
-def close(job: Job, gang: Gang, verdict: Verdict, now: float) -> TrainingJobStatus:
-    """The status after the current attempt: no attempt is open in it, and all that must outlive the pods is written down."""
+def close(
+    job: Job, gang: Gang, verdict: Verdict, now: float, wanted: frozenset[str] = frozenset()
+) -> TrainingJobStatus:
+    """The status after the current attempt: no attempt is open in it, and all that must outlive the pods is written down.
+
+    wanted: the nodes that others wait for.
+    """
     status = job.status
     ran = max(0.0, now - status.running_at) if status.running_at is not None else 0.0
     status = _closed(status).but(ran_seconds=status.ran_seconds + ran)
     status = _pay(job, status, gang, verdict, now)
     status = _history(job, status, gang)
-    status = status.but(former=former(job, gang, verdict, now))
+    status = status.but(former=former(job, gang, verdict, now, wanted))
     return _next(job, status, verdict, now)
 
 

@@ -147,7 +147,7 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
     if (leaving or all_made) and gang.seats and all(seat.settled(now) for seat in gang.seats):
         recorded = _recorded(status)
         verdict = recorded or outcome(job.with_status(status), gang, now)
-        closed = closing.close(whole, gang, verdict, now)
+        closed = closing.close(whole, gang, verdict, now, around.wanted_nodes)
         kind = "Normal" if verdict.outcome in (Outcome.DONE, Outcome.YIELDED) else "Warning"
         if recorded is None:
             told.append(Tell(kind, verdict.reason, verdict.message))

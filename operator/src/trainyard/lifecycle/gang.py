@@ -107,6 +107,14 @@ class Gang:
     others: tuple[Pod, ...] = ()
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """Where the plan has the members, in rank order; "" for one whose pod is not there."""
+        return tuple(
+            seat.pod.membership.node if seat.pod is not None and seat.pod.membership is not None else ""
+            for seat in self.seats
+        )
+
+    @property
     def pods(self) -> tuple[Pod, ...]:
         """The pods of the current attempt that exist."""
         return tuple(seat.pod for seat in self.seats if seat.pod is not None)

@@ -78,15 +78,18 @@ class Decision:
 class Surroundings:
     """What a job's decision needs to know besides itself.
 
-    wanted_by: the jobs whose reservations name this attempt as a victim. blind: the operator reaches no launcher of several
-    jobs at once, so silence is its own trouble. leaving: the job's namespace is being deleted. refusal: what the API server said
-    when it would not take the next member of this attempt, "" where it took it.
+    wanted_by: the jobs whose reservations name this attempt as a victim; wanted_nodes: those that they wait for. blind: the
+    operator reaches no launcher of several jobs at once, so silence is its own trouble. leaving: the job's namespace is being
+    deleted. refusal: what the API server said when it would not take the next member of this attempt, "" where it took it.
+    moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same.
     """
 
     wanted_by: tuple[str, ...] = ()
+    wanted_nodes: frozenset[str] = frozenset()
     blind: bool = False
     leaving: bool = False
     refusal: str = ""
+    moved: str = ""
 
 
 def side_by_side(needs: Iterable[PodNeed]) -> list[PodNeed]:

@@ -6,6 +6,8 @@ replaces only what was lost, so that a second failure costs one more node and no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Former
 from trainyard.lifecycle import deadlines
@@ -17,21 +19,30 @@ FAILED_AGAIN = 2
 """From how many attempts in a row on that a node on which a member failed first is held to be the cause."""
 
 
-def former(job: Job, gang: Gang, verdict: Verdict, now: float) -> Former | None:
-    """What the next attempt may go on from; None where the job gave its nodes to others, or is done."""
-    taken_away = verdict.outcome is Outcome.YIELDED and verdict.reason is not Reason.DISRUPTED
-    if taken_away or verdict.outcome in (Outcome.DONE, Outcome.REFUSED) or not gang.pods:
+def former(job: Job, gang: Gang, verdict: Verdict, now: float, wanted: frozenset[str] = frozenset()) -> Former | None:
+    """What the next attempt may go on from; None where the job gave its nodes to others, or is done.
+
+    wanted: nodes that others wait for. A job that may run smaller and has enough left goes on without them.
+    """
+    if verdict.outcome in (Outcome.DONE, Outcome.REFUSED) or not gang.pods:
         return None
-    nodes = tuple(
-        seat.pod.membership.node if seat.pod is not None and seat.pod.membership is not None else ""
-        for seat in gang.seats
-    )
+    nodes = gang.nodes
+    if verdict.outcome is Outcome.YIELDED and not _stays(job, verdict, [node for node in nodes if node not in wanted]):
+        return None
     return Former(
         attempt=job.status.attempt,
         nodes=nodes,
-        lost=tuple(dict.fromkeys(lost(job, gang, verdict, now))),
+        lost=tuple(dict.fromkeys([*lost(job, gang, verdict, now), *(node for node in nodes if node in wanted)])),
         until=now + deadlines.RESERVATION,
     )
+
+
+def _stays(job: Job, verdict: Verdict, left: Sequence[str]) -> bool:
+    """Whether a job that saved and left may have its nodes back. left: those that nobody waits for."""
+    if verdict.reason is Reason.DISRUPTED:
+        return True
+    fewest = job.spec.fewest_nodes if job.spec is not None else 0
+    return verdict.reason is Reason.PREEMPTED and 0 < fewest <= len(left)
 
 
 def lost(job: Job, gang: Gang, verdict: Verdict, now: float) -> list[str]:

@@ -103,6 +103,10 @@ def _conditions(
             why_not = f"; the API server does not take the others: {around.refusal}"
         message = f"{ready} of {count} members train{why_not}"
         status = put(status, ConditionType.RUNNING, False, Reason.MEMBERS_STARTING, message, now, generation)
+    if around.moved:
+        status = put(status, ConditionType.TOPOLOGY_CHANGED, True, Reason.LABELS_CHANGED, around.moved, now, generation)
+    else:
+        status = conditions.without(status, ConditionType.TOPOLOGY_CHANGED)
     return _controlled(gang, around, status, now, generation)
 
 

@@ -72,6 +72,7 @@ def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), traffi
         minimum=spec.fewest_nodes,
         per_node=spec.placement.pods_per_node,
         spares=spec.placement.spares,
+        mixed=spec.placement.mixed,
         processes=spec.processes,
         traffic=traffic,
     )
