@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clusters import GPU, MEMBER, a_cluster, a_node, a_room, clusters, only_free
 from trainyard.planner import cover as cover_module
-from trainyard.planner import victims as victims_module
+from trainyard.planner import webs as webs_module
 from trainyard.planner.loss import Loss
 from trainyard.planner.place import Placement
 from trainyard.planner.place import place as place_on
@@ -366,7 +366,7 @@ def test_as_cheap_as_any_choice_and_none_in_vain(situation):
 
 
 @settings(max_examples=100)
-@given(situations(), st.sampled_from([(victims_module, "MOST_LOOKS"), (cover_module, "MOST_CELLS")]))
+@given(situations(), st.sampled_from([(webs_module, "MOST_LOOKS"), (cover_module, "MOST_CELLS")]))
 def test_where_the_search_is_cut_short_still_nobody_leaves_in_vain(situation, limit):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(*limit, 0)

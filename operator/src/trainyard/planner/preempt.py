@@ -17,7 +17,8 @@ from trainyard.planner.loss import NOTHING, Loss
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import AVOIDED, Placement, place, required_depth
 from trainyard.planner.request import Request
-from trainyard.planner.victims import TIE, Moves, Solution, Tenancy, Tenant
+from trainyard.planner.tenancy import Moves, Tenancy, Tenant
+from trainyard.planner.victims import TIE, Solution, solutions, trimmed
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
 from trainyard.world.supply import Supply
@@ -95,7 +96,7 @@ def preempt(
         allowed += alike
         roomy = [kind for kind in case.kinds if kind.suffices(kind.after(dict.fromkeys(allowed)))]
         if roomy:
-            return _best(case, [_Found(kind, one) for kind in roomy for one in kind.solutions(allowed)])
+            return _best(case, [_Found(kind, one) for kind in roomy for one in solutions(kind, allowed)])
     return None
 
 
@@ -179,7 +180,7 @@ def _best(case: _Case, found: Sequence[_Found]) -> Preemption | None:
     ties = [one for one in found if one.solution.price // TIE == least]
     planned: list[tuple[tuple[float, ...], int, Moves, Placement]] = []
     for kind, solution in sorted(ties, key=lambda one: (-one.solution.depth, one.solution.price))[:MOST_PLANS]:
-        moves = kind.trimmed(solution.moves)
+        moves = trimmed(kind, solution.moves)
         placement = place(_after(case, moves), replace(case.request, avoid=frozenset()), case.outlook)
         if isinstance(placement, Placement):
             planned.append((_worth(case.request, placement), solution.price, moves, placement))
