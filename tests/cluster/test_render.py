@@ -12,7 +12,9 @@ from support.pods import is_running
 from support.rendering import a_plan
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
-from trainyard.network.settings import Settings, derive
+from trainyard.network.choice import described
+from trainyard.network.derive import derive
+from trainyard.network.settings import Settings
 from trainyard.render.objects import control, plan_map, service
 from trainyard.render.pod import pods, trial_pod
 from trainyard.world.records import Job
@@ -61,7 +63,7 @@ async def test_the_scheduler_binds_every_member_to_the_node_that_was_planned(api
         pod={"affinity": {"nodeAffinity": required}, "nodeSelector": nodes.selector},
     )
     planned = [names[3], names[0], names[2], names[1]]
-    plan, settings = a_plan(job, planned), derive(FABRIC, job.spec)
+    plan, settings = a_plan(job, planned), derive(described(FABRIC), job.spec)
     for manifest in (control(job), service(job), plan_map(job, plan)):
         await api.create(dict(manifest))
     await asyncio.gather(*(api.create(dict(pod)) for pod in pods(job, plan, range(4), settings)))
@@ -91,7 +93,7 @@ async def test_the_api_server_keeps_every_field_of_a_member(api: Api, namespace:
         },
         pod={"shareProcessNamespace": True, "topologySpreadConstraints": []},
     )
-    (made,) = pods(job, a_plan(job), [1], derive(FABRIC, job.spec))
+    (made,) = pods(job, a_plan(job), [1], derive(described(FABRIC), job.spec))
     stored = await api.create(dict(made), dry_run=True)
     assert missing(made["spec"], stored["spec"]) == ["topologySpreadConstraints"]  # an empty list is as good as none
     assert missing(made["metadata"], stored["metadata"]) == []

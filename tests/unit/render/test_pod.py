@@ -10,7 +10,9 @@ from support.clusters import a_node
 from support.rendering import a_job, a_plan
 from trainyard.api.fabric import FabricSpec, PodAdditions
 from trainyard.contract.plan import digest
-from trainyard.network.settings import Settings, derive
+from trainyard.network.choice import described
+from trainyard.network.derive import derive
+from trainyard.network.settings import Settings
 from trainyard.render.pod import pinned, pod, pods, trial_pod
 from trainyard.world.selection import admits
 
@@ -58,7 +60,7 @@ def test_a_whole_pod_as_it_goes_to_the_api_server():
         }
     )
     plan = a_plan(job)
-    made = pod(job, plan, 2, derive(fabric, job.spec))
+    made = pod(job, plan, 2, derive(described(fabric), job.spec))
     expected = yaml.safe_load(GOLDEN.read_text())
     expected["metadata"]["annotations"]["trainyard.dev/plan-digest"] = digest(plan)
     assert made == expected

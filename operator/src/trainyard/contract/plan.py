@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from trainyard.contract.codec import ContractError, dumps, loads
 
@@ -37,6 +37,10 @@ class Member(NamedTuple):
     member: int
     node: str
     domain: int = -1
+
+
+PROCESS_GROUP_TIMEOUT_SECONDS: Final = 120.0
+"""Unless a plan says otherwise. Whatever may be waited for below the collectives must have given up before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ class Plan:
     levels: tuple[str, ...] = ()
     domains: tuple[Domain, ...] = ()
     rendezvous_port: int = 29500
-    process_group_timeout_seconds: float = 120.0
+    process_group_timeout_seconds: float = PROCESS_GROUP_TIMEOUT_SECONDS
     lineage: Lineage = field(default_factory=Lineage)
     checkpoints: Checkpoints | None = None
     trainer: Mapping[str, Any] | None = None

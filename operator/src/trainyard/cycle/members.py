@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from trainyard.api.training_job import PlanSummary
 from trainyard.contract.plan import Plan, digest
 from trainyard.cycle import actions as act
 from trainyard.lifecycle.gang import first_member
-from trainyard.network.settings import Settings, derive
+from trainyard.network.choice import Unclear, choose_network, likeliest
+from trainyard.network.derive import derive
+from trainyard.network.settings import Settings
 from trainyard.planner import rank as ranks
 from trainyard.planner.place import Placement
 from trainyard.render.objects import control, plan_map, service
 from trainyard.render.plan import plan_for
 from trainyard.render.pod import pods, trial_pod
-from trainyard.topology.fabrics import choose
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Manifest, World
 
@@ -70,9 +72,17 @@ def _placement(tree: Tree, job: Job) -> Placement:
 
 
 def _settings(world: World, job: Job) -> Settings:
-    """By the fabric that most of the job's nodes are on; of all nodes while it has none."""
+    """By the network that the job's nodes are on; while it has none, by that of most nodes.
+
+    Nodes that are on several are the problem of the job, which the settings tell of; they are then those of the most.
+    """
     assert job.spec is not None
     reserved = job.status.reservation
-    names = reserved.nodes if reserved is not None else tuple(world.nodes)
-    fabric = choose((world.nodes[name] for name in names if name in world.nodes), world.fabrics.values())
-    return derive(fabric.spec if fabric is not None else None, job.spec)
+    names = tuple(world.nodes) if reserved is None else dict.fromkeys(reserved.nodes)
+    nodes = [world.nodes[name] for name in names if name in world.nodes]
+    network = likeliest(nodes, world.fabrics)
+    settings = derive(network, job.spec, nodes)
+    clear = choose_network(nodes, world.fabrics) if reserved is not None else network
+    if isinstance(clear, Unclear):
+        return replace(settings, problem=clear.message, warnings=(clear.message, *settings.warnings))
+    return settings

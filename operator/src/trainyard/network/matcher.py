@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from trainyard.topology.tree import natural
+
 MAX_ITEMS: Final = 32
 """NCCL drops what comes after so many items, and after so many devices (MAX_IB_DEVS)."""
 
@@ -114,12 +116,7 @@ def interfaces(value: str, names: Iterable[str]) -> tuple[str, ...]:
 
 def exactly(names: Iterable[str]) -> str:
     """The value that means these and nothing else, in natural order: `=mlx5_0,mlx5_1`. ValueError where there are none."""
-    found = sorted(set(names), key=_natural)
+    found = sorted(set(names), key=natural)
     if not found:
         raise ValueError("no names: an empty list means all devices to NCCL")
     return str(Matcher(False, True, tuple(_item(name) for name in found)))
-
-
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
-    """mlx5_2 before mlx5_10."""
-    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))

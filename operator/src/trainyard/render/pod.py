@@ -56,7 +56,7 @@ def pods(job: Job, plan: Plan, ranks: Iterable[int], settings: Settings) -> Iter
             names.LABEL_RANK: str(rank),
         }
         annotations = {names.ANNOTATION_NODE: member.node, names.ANNOTATION_PLAN: made_from}
-        made = _pod(job, plan.pod(rank), plan_map, settings, labels, annotations)
+        made = _pod(job, plan.pod(rank), plan_map, settings.on(member.node), labels, annotations)
         spec = {**made["spec"], "affinity": pinned(made["spec"].get("affinity"), member.node)}
         yield {**made, "metadata": {**made["metadata"], "finalizers": [names.FINALIZER_POD]}, "spec": spec}
 
@@ -122,7 +122,12 @@ def _pod(
         "metadata": {
             **ours,
             "labels": {**(of_template.get("labels") or {}), **ours["labels"]},
-            "annotations": {**_STAY, **(of_template.get("annotations") or {}), **annotations},
+            "annotations": {
+                **_STAY,
+                **settings.additions.annotations,
+                **(of_template.get("annotations") or {}),
+                **annotations,
+            },
         },
         "spec": _pod_spec(job, spec, name, plan_map, settings),
     }
@@ -135,11 +140,14 @@ def _pod_spec(job: Job, spec: TrainingJobSpec, name: str, plan_map: str, setting
     grace = ceil(spec.checkpoint.grace_seconds) + GRACE_MARGIN_SECONDS
     volumes = _by_name([*settings.additions.volumes, *(template.get("volumes") or ())])
     shm = trains is not None and SHM_FOLDER not in _mount_paths(trains, settings)
+    on_host = template.get("hostNetwork", settings.host_network)
+    before = _by_name([*settings.additions.init_containers, *(template.get("initContainers") or ())])
     return {
         "enableServiceLinks": False,  # a Service named master would set MASTER_PORT
         # On the host's network a pod asks the host's name server unless told otherwise, and that knows no Service.
-        **({"dnsPolicy": "ClusterFirstWithHostNet"} if template.get("hostNetwork") else {}),
+        **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if on_host else {}),
         **template,
+        **({"initContainers": before} if before else {}),
         **priority,
         "hostname": name,
         "subdomain": names.service_name(job.name),
@@ -174,6 +182,8 @@ def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Sett
     rest = {key: value for key, value in container.items() if key not in ("command", "args")}
     return {
         **rest,
+        **_devices(container, settings.additions.resources),
+        **_rights(container, settings),
         **_command(container, spec.processes),
         "env": environment(settings, container.get("env") or ()),
         "ports": [*others, port],
@@ -181,6 +191,27 @@ def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Sett
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
     }
+
+
+def _devices(container: Mapping[str, Any], added: Mapping[str, str]) -> dict[str, Any]:
+    """The resources of the container with those that the network adds; what the container asks for itself stays as it is."""
+    if not added:
+        return {}
+    resources = container.get("resources") or {}
+    return {"resources": {**resources, "limits": {**added, **(resources.get("limits") or {})}}}
+
+
+def _rights(container: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """The security context with what the network needs. What the container refuses to have itself is not forced on it."""
+    own = container.get("securityContext") or {}
+    capabilities = own.get("capabilities") or {}
+    had = capabilities.get("add") or ()
+    wanted = () if "ALL" in had else [name for name in settings.additions.capabilities if name not in had]
+    privileged = {"privileged": True} if settings.privileged else {}
+    if not wanted and not privileged:
+        return {}
+    added = {"capabilities": {**capabilities, "add": [*had, *wanted]}} if wanted else {}
+    return {"securityContext": {**privileged, **own, **added}}
 
 
 def _checkpoints_mount(container: Mapping[str, Any], spec: TrainingJobSpec) -> Iterable[Mapping[str, Any]]:
@@ -207,6 +238,6 @@ def _path(mount: Mapping[str, Any]) -> str:
     return str(mount.get("mountPath")).rstrip("/")
 
 
-def _by_name(volumes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _by_name(named: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Each name once; the later one counts, which is the job's where the fabric has one of the same name."""
-    return list({volume.get("name"): volume for volume in volumes}.values())
+    return list({one.get("name"): one for one in named}.values())

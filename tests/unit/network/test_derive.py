@@ -6,9 +6,19 @@ from hypothesis import strategies as st
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.names import is_reserved_env
 from trainyard.api.training_job import TrainingJobSpec
-from trainyard.network.settings import Source, derive
+from trainyard.network.choice import described
+from trainyard.network.derive import derive as derive_on
+from trainyard.network.settings import Source
 
 CUDA = {"nvidia.com/gpu": 8}
+SPEAKS = {
+    "NCCL_DEBUG": "WARN",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    "TORCH_FR_BUFFER_SIZE": "2000",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
+}
+"""What makes a failure of NCCL speak."""
 
 
 def job(*, limits=None, env=(), network=(), **container):
@@ -25,6 +35,10 @@ def fabric(*, env=(), **spec):
     return FabricSpec.model_validate({"env": [{"name": name, "value": value} for name, value in env], **spec})
 
 
+def derive(on, spec):
+    return derive_on(described(on), spec)
+
+
 def values(settings):
     return {setting.name: setting.value for setting in settings.settings}
 
@@ -33,17 +47,18 @@ def values(settings):
     ("on", "limits", "expected"),
     [
         (None, None, {}),
-        (None, CUDA, {"NCCL_DEBUG": "WARN"}),
-        (None, {"nvidia.com/mig-1g.10gb": "1"}, {"NCCL_DEBUG": "WARN"}),
+        (None, CUDA, SPEAKS),
+        (None, {"nvidia.com/mig-1g.10gb": "1"}, SPEAKS),
         (None, {"nvidia.com/gpu": 0}, {}),
-        (None, {"amd.com/gpu": 8}, {}),
+        (None, {"amd.com/gpu": 8}, SPEAKS),
+        (None, {"google.com/tpu": 8}, {}),
         (fabric(), None, {}),
         (fabric(interface="eth0"), None, {"GLOO_SOCKET_IFNAME": "eth0"}),
         (fabric(kind="tcp", interface="eth0"), None, {"GLOO_SOCKET_IFNAME": "eth0"}),
         (
             fabric(interface="eth0"),
             CUDA,
-            {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "=eth0", "NCCL_DEBUG": "WARN"},
+            {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "=eth0", **SPEAKS},
         ),
         (
             fabric(kind="tcp", interface="eth0"),
@@ -52,11 +67,13 @@ def values(settings):
                 "GLOO_SOCKET_IFNAME": "eth0",
                 "NCCL_SOCKET_IFNAME": "=eth0",
                 "NCCL_IB_DISABLE": "1",
-                "NCCL_DEBUG": "WARN",
+                **SPEAKS,
             },
         ),
-        (fabric(env=[("NCCL_IB_TC", "106")]), None, {"NCCL_IB_TC": "106"}),
-        (fabric(env=[("NCCL_DEBUG", "INFO")]), CUDA, {"NCCL_DEBUG": "INFO"}),
+        (fabric(env=[("NCCL_IB_TC", "106")]), None, {}),
+        (fabric(env=[("NCCL_IB_TC", "106")]), CUDA, {**SPEAKS, "NCCL_IB_TC": "106"}),
+        (fabric(env=[("OMP_NUM_THREADS", "4")]), None, {"OMP_NUM_THREADS": "4"}),
+        (fabric(env=[("NCCL_DEBUG", "INFO")]), CUDA, {**SPEAKS, "NCCL_DEBUG": "INFO"}),
     ],
 )
 def test_what_follows_from_a_fabric(on, limits, expected):
@@ -64,10 +81,10 @@ def test_what_follows_from_a_fabric(on, limits, expected):
 
 
 def test_every_setting_says_where_it_came_from_and_why():
-    found = derive(fabric(interface="eth0", env=[("NCCL_IB_TC", "106")]), job(network=[("NCCL_ALGO", "Ring")]))
+    found = derive(fabric(interface="eth0", env=[("MALLOC_ARENA_MAX", "2")]), job(network=[("NCCL_ALGO", "Ring")]))
     assert {setting.name: setting.source for setting in found.settings} == {
         "GLOO_SOCKET_IFNAME": Source.DERIVED,
-        "NCCL_IB_TC": Source.FABRIC,
+        "MALLOC_ARENA_MAX": Source.FABRIC,
         "NCCL_ALGO": Source.JOB,
     }
     assert all(setting.reason for setting in found.settings)

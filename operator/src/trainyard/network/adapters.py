@@ -1,0 +1,142 @@
+"""What NCCL is told of the adapters: which network must be there, which adapters, and how switches know their packets.
+
+For gangs of several nodes on a network that is faster than sockets. A GID index is never written: it is a row of a table that
+each pod has its own of, and NCCL since 2.21 finds it by address family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainyard.api.fabric import FabricSpec, Rails, Rdma
+from trainyard.api.names import ANNOTATION_HCAS
+from trainyard.network.choice import Network
+from trainyard.network.container import Pod
+from trainyard.network.matcher import exactly
+from trainyard.network.profiles.model import Profile, Roce
+from trainyard.network.roce import gives_up_seconds, longest_timeout, traffic_class
+from trainyard.network.settings import Setting, Source
+from trainyard.world.records import Node
+
+CLIQUE = "nvidia.com/gpu.clique"
+"""Label of GPU feature discovery: the nodes that reach each other over NVLink have the same value."""
+
+_RAILS = {
+    Rails.ISOLATED: ("0", "an adapter reaches those of its own rail alone"),
+    Rails.ONE: ("1", "all adapters are on the same switches"),
+}
+
+
+def adapters(
+    network: Network, pod: Pod, node: Node | None, nodes: Sequence[Node], usable: bool, timeout_seconds: float
+) -> Iterator[Setting]:
+    """Settings of the adapters of one node. usable: what the profile needs is there; without it sockets are all there is."""
+    profile = network.profile
+    if profile is None or not profile.transport.fast or not pod.many or not usable:
+        return
+    if profile.net is not None:
+        why = f"without {profile.net} the job should fail at once: NCCL would fall back to sockets and say nothing"
+        yield _derived("NCCL_NET", profile.net, why)
+    if profile.transport.verbs:
+        yield from _devices(network, profile, node)
+        yield from _packets(network, profile)
+        yield from _timeout(network, profile, timeout_seconds)
+    rails = _rdma(network.fabric).rails or profile.rails
+    if rails in _RAILS:
+        value, why = _RAILS[rails]
+        yield _derived("NCCL_CROSS_NIC", value, why)
+    if profile.nvlink_domains:
+        yield from _nvlink(pod, profile, nodes)
+
+
+def devices(network: Network, node: Node | None) -> tuple[tuple[str, ...], str]:
+    """The adapters of the compute network on a node, and how they are known; () where their names are not."""
+    annotated = node.annotations.get(ANNOTATION_HCAS, "") if node is not None else ""
+    listed = tuple(name.strip() for name in annotated.split(",") if name.strip())
+    if listed:
+        return listed, f"the node's annotation {ANNOTATION_HCAS}"
+    said = _rdma(network.fabric).devices
+    if said:
+        return said, "the fabric's adapters"
+    machine = network.profile.machine(node.labels) if network.profile is not None and node is not None else None
+    if machine is not None and machine.devices:
+        assert network.profile is not None
+        return machine.devices, f"the adapters of this machine in the profile {network.profile.name}"
+    return (), ""
+
+
+def _devices(network: Network, profile: Profile, node: Node | None) -> Iterator[Setting]:
+    names, why = devices(network, node)
+    if names:
+        yield _derived("NCCL_IB_HCA", exactly(names), f"{why}, as whole names: without = mlx5_1 would mean mlx5_10 too")
+    elif profile.device_prefix is not None:
+        why = f"what the names of the compute network's adapters begin with, in the profile {profile.name}"
+        yield _derived("NCCL_IB_HCA", profile.device_prefix, why)
+
+
+def _packets(network: Network, profile: Profile) -> Iterator[Setting]:
+    """By what switches know the packets. On InfiniBand that is the subnet manager's business, a service level aside."""
+    said, roce = _rdma(network.fabric), profile.roce
+    if roce is not None:
+        family = said.address_family or roce.address_family
+        why = "the adapters' addresses are of this family; NCCL finds the row of each adapter's table by it"
+        yield _derived("NCCL_IB_ADDR_FAMILY", family, why)
+        within = said.address_range or (roce.address_range if family is roce.address_family else None)
+        if within is not None:
+            yield _derived("NCCL_IB_ADDR_RANGE", within, "the network of the adapters' addresses")
+        yield from _class(said, roce, profile)
+    level = said.service_level if said.service_level is not None else roce.service_level if roce is not None else None
+    if level is not None:
+        yield _derived("NCCL_IB_SL", str(level), f"the service level {_whose(said.service_level is not None, profile)}")
+
+
+def _class(said: Rdma, roce: Roce, profile: Profile) -> Iterator[Setting]:
+    dscp = said.dscp if said.dscp is not None else roce.dscp
+    if dscp is None:
+        return
+    # The two bits of a profile belong to its DSCP, not to another.
+    ecn = said.ecn if said.ecn is not None else roce.ecn if said.dscp is None else 0
+    whose = _whose(said.dscp is not None, profile)
+    why = f"DSCP {dscp} {whose}: {dscp} << 2 | {ecn}, since the DSCP is the upper six bits of the traffic class"
+    yield _derived("NCCL_IB_TC", str(traffic_class(dscp, ecn)), why)
+
+
+def _timeout(network: Network, profile: Profile, limit_seconds: float) -> Iterator[Setting]:
+    """Adapters give up before the process group does: after it, nobody hears which adapter it was."""
+    said = _rdma(network.fabric).timeout
+    wanted = said if said is not None else profile.timeout
+    if wanted is None:
+        return
+    written = min(wanted, longest_timeout(limit_seconds))
+    seconds = gives_up_seconds(written)
+    why = f"an adapter gives up after {seconds:.0f} s {_whose(said is not None, profile)}"
+    if written < wanted:
+        why = (
+            f"{wanted} {_whose(said is not None, profile)} would be {gives_up_seconds(wanted):.0f} s, longer than the process "
+            f"group's {limit_seconds:g} s; with {written} an adapter gives up after {seconds:.0f} s, and says which it was"
+        )
+    yield _derived("NCCL_IB_TIMEOUT", str(written), why)
+
+
+def _nvlink(pod: Pod, profile: Profile, nodes: Sequence[Node]) -> Iterator[Setting]:
+    """NVLink beyond the node needs a channel, which a ComputeDomain's claim or the vendor's own setting gives."""
+    if not pod.claims and "NVIDIA_IMEX_CHANNELS" not in {*profile.env, *pod.named, *pod.wishes}:
+        why = "the pod claims no channel of a ComputeDomain, and without one NCCL fails at the first memory of another node"
+        yield _derived("NCCL_MNNVL_ENABLE", "0", why)
+        return
+    cliques = {node.labels.get(CLIQUE, "") for node in nodes}
+    if len(cliques) == 1 and cliques != {""}:
+        why = f"all nodes are of the NVLink clique {next(iter(cliques))}; without NVLink the job should fail at once"
+        yield _derived("NCCL_MNNVL_ENABLE", "1", why)
+
+
+def _rdma(fabric: FabricSpec | None) -> Rdma:
+    return fabric.rdma if fabric is not None else Rdma()
+
+
+def _whose(of_fabric: bool, profile: Profile) -> str:
+    return "of the Fabric" if of_fabric else f"of the profile {profile.name}"
+
+
+def _derived(name: str, value: str, reason: str) -> Setting:
+    return Setting(name, value, Source.DERIVED, reason)

@@ -1,0 +1,138 @@
+"""What all members of a gang must have alike: from what nodes' labels tell, and from what pods report when they start.
+
+Collectives over unlike adapters hang: since NCCL 2.30.3 a difference is ignored by default (NCCL_IGNORE_NET_MISMATCH).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainyard.network.adapters import CLIQUE, devices
+from trainyard.network.choice import Network
+from trainyard.network.container import Backend, Pod
+from trainyard.topology.tree import natural
+from trainyard.world.records import Node
+
+PRODUCT: Final = "nvidia.com/gpu.product"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one pod finds of its network when it starts. None: it could not tell.
+
+    adapters: those that it will use. rate_gbps: of each of them. mtu: active, in bytes. family: of the addresses by which they
+    are found. gid_indexes: the row of each adapter's table. nccl: version of the library, such as (2, 30, 7). gpudirect: whether
+    adapters reach the accelerators' memory. network: the name of what its settings were derived from.
+    """
+
+    node: str
+    rank: int
+    network: str = ""
+    link_layer: str | None = None
+    adapters: int | None = None
+    rate_gbps: float | None = None
+    mtu: int | None = None
+    family: str | None = None
+    gid_indexes: tuple[int, ...] = ()
+    nccl: tuple[int, ...] | None = None
+    gpudirect: bool | None = None
+
+
+def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Iterator[str]:
+    """In what the nodes of a gang differ that must be alike, as far as labels and annotations tell."""
+    profile = network.profile
+    if pod.backend is not Backend.NCCL or not pod.many or len(nodes) < 2:
+        return
+    yield from _unlike(
+        "accelerators", {node.name: node.labels.get(PRODUCT) for node in nodes}, "the slowest sets the pace"
+    )
+    if profile is None or not profile.transport.fast:
+        return
+    machines = {node.name: profile.machine(node.labels) for node in nodes}
+    hang = "NCCL ignores the difference, and collectives hang"
+    named = {node.name: len(devices(network, node)[0]) or None for node in nodes}
+    counted = {name: machine.nics if machine is not None else None for name, machine in machines.items()}
+    yield from _unlike("number of adapters", named if any(named.values()) else counted, hang)
+    rates = {name: machine.nic_gbps if machine is not None else None for name, machine in machines.items()}
+    yield from _unlike("Gb/s of each adapter", rates, "the slowest sets the pace")
+    if profile.nvlink_domains:
+        yield from _shares(nodes)
+
+
+def _shares(nodes: Sequence[Node]) -> Iterator[str]:
+    """Groups across NVLink domains are as large as the smallest share of a domain."""
+    shares = Counter(node.labels[CLIQUE] for node in nodes if CLIQUE in node.labels)
+    if len(set(shares.values())) > 1:
+        listed = ", ".join(f"{count} of {clique}" for clique, count in sorted(shares.items()))
+        yield f"NVLink domains: the gang takes {listed}; with equally many of each, reductions inside them are as large as can be"
+
+
+_LIKE: Final[tuple[tuple[str, Callable[[Report], Hashable], str], ...]] = (
+    ("network", lambda report: report.network or None, "their settings contradict each other"),
+    ("link layer", lambda report: report.link_layer, "InfiniBand and Ethernet do not reach each other"),
+    ("number of adapters", lambda report: report.adapters, "NCCL ignores the difference, and collectives hang"),
+    ("Gb/s of each adapter", lambda report: report.rate_gbps, "the slowest sets the pace"),
+    ("MTU", lambda report: report.mtu, "large messages are lost, and collectives hang"),
+    ("address family", lambda report: report.family, "adapters do not reach each other"),
+    ("NCCL version", lambda report: _version(report.nccl), "NCCL refuses to start"),
+    ("GPUDirect", lambda report: report.gpudirect, "the slowest sets the pace"),
+)
+
+
+def at_start(reports: Iterable[Report], *, roce: bool, cross_nic: bool = True, accelerators: int = 8) -> Iterator[str]:
+    """In what the pods of a gang differ that must be alike, and what their library is too old for.
+
+    roce: the network is RDMA over Ethernet. cross_nic: adapters of different rails may talk. accelerators: of each pod.
+    """
+    known = sorted(reports, key=lambda report: report.rank)
+    for what, of, so in _LIKE:
+        yield from _unlike(what, {report.node: of(report) for report in known}, so)
+    versions = {report.nccl for report in known if report.nccl is not None}
+    if versions:
+        yield from _too_old(min(versions), known, roce=roce, cross_nic=cross_nic, accelerators=accelerators)
+
+
+def _too_old(
+    nccl: tuple[int, ...], reports: Sequence[Report], *, roce: bool, cross_nic: bool, accelerators: int
+) -> Iterator[str]:
+    name = f"NCCL {_version(nccl)}"
+    indexes = {index for report in reports for index in report.gid_indexes}
+    if roce and nccl < (2, 21):
+        yield f"{name}: takes row 0 of an adapter's table of addresses, which is RoCE v1 or link-local; 2.21 finds the right one"
+        if len(indexes) > 1:
+            rows = ", ".join(str(index) for index in sorted(indexes))
+            yield f"{name}: the right row is another on different adapters ({rows}), and one NCCL_IB_GID_INDEX is not enough"
+    elif roce and nccl < (2, 26, 2) and max(indexes, default=0) > 3:
+        yield f"{name}: looks no further than the first gap of a table of addresses; 2.26.2 does"
+    if nccl <= (2, 22, 3) and any(report.gpudirect for report in reports):
+        yield f"{name}: may overlook that GPUDirect is there and run at a tenth of the rate; 2.22.4 does not"
+    if (2, 20) <= nccl < (2, 24) and cross_nic:
+        yield f"{name}: builds alternating rings wrongly where rails may talk to each other; 2.24 does not"
+    if nccl < (2, 18) and accelerators == 1:
+        yield f"{name}: with one accelerator a pod all take the same adapter; 2.18 spreads them"
+
+
+def _unlike(what: str, of: Mapping[str, Hashable], so: str) -> Iterator[str]:
+    """A sentence where the known values are not one and the same: those of few nodes by name."""
+    groups: dict[Hashable, list[str]] = defaultdict(list)
+    for node, value in of.items():
+        if value is not None:
+            groups[value].append(node)
+    if len(groups) < 2:
+        return
+    ordered = sorted(groups, key=lambda value: (-len(groups[value]), str(value)))
+    parts = [f"{ordered[0]} on {len(groups[ordered[0]])} nodes"]
+    parts += [f"{value} on {_some(groups[value])}" for value in ordered[1:]]
+    yield f"{what}: {', '.join(parts)}; {so}"
+
+
+def _some(nodes: Sequence[str]) -> str:
+    ordered = sorted(nodes, key=natural)
+    return ", ".join(ordered) if len(ordered) <= 3 else f"{', '.join(ordered[:3])} and {len(ordered) - 3} more"
+
+
+def _version(nccl: tuple[int, ...] | None) -> str | None:
+    return None if nccl is None else ".".join(str(part) for part in nccl)

@@ -1,0 +1,146 @@
+"""The settings of a job's pods on a network. The later wins: profile, what follows, Fabric, template, spec.network.env.
+
+Few on purpose: what a library finds out by itself is left to it. Who a process is in the gang is nobody's to set here: that is
+the plan's. Variables of NCCL and of adapters are for pods with accelerators whose collectives NCCL carries; over gloo the network
+gives its interface and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trainyard.api.names import ANNOTATION_HCAS, ANNOTATION_INTERFACE, is_reserved_env
+from trainyard.api.training_job import TrainingJobSpec
+from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
+from trainyard.network.adapters import adapters
+from trainyard.network.additions import Additions, additions
+from trainyard.network.always import always
+from trainyard.network.choice import Network
+from trainyard.network.consistency import before_admission
+from trainyard.network.container import Backend, Pod, pod_of
+from trainyard.network.doubts import doubts
+from trainyard.network.policy import judge
+from trainyard.network.profiles.model import INSTANCE_TYPE
+from trainyard.network.settings import Setting, Settings, Source
+from trainyard.network.variables import VARIABLES
+from trainyard.world.records import Node
+
+
+def derive(
+    network: Network,
+    spec: TrainingJobSpec,
+    nodes: Sequence[Node] = (),
+    process_group_timeout_seconds: float = PROCESS_GROUP_TIMEOUT_SECONDS,
+) -> Settings:
+    """The settings of a job's pods. nodes: those that it gets, as far as they are known; all that it may get before that."""
+    pod = pod_of(spec)
+    added = additions(network, pod, nodes)
+    by_kind: dict[tuple[object, ...], tuple[Setting, ...]] = {}
+    kind_of: dict[str, tuple[object, ...]] = {}
+    for node in nodes:
+        kind = _kind(node)
+        kind_of[node.name] = kind
+        if kind not in by_kind:
+            by_kind[kind] = tuple(_ours(network, pod, added, node, nodes, process_group_timeout_seconds))
+    if not by_kind:
+        by_kind[()] = tuple(_ours(network, pod, added, None, (), process_group_timeout_seconds))
+    common, own = _shared(by_kind)
+    jobs = tuple(
+        Setting(name, value, Source.JOB, "set by spec.network.env")
+        for name, value in pod.wishes.items()
+        if not is_reserved_env(name)
+    )
+    everything = {name for settings in by_kind.values() for name in (s.name for s in settings)}
+    return Settings(
+        settings=(*common, *jobs),
+        additions=added.pod,
+        warnings=(
+            *judge(network, pod, process_group_timeout_seconds),
+            *doubts(network, pod, added),
+            *before_admission(network, pod, nodes),
+            *added.warnings,
+            *_unresolved(network, pod, everything),
+        ),
+        by_node={name: own[kind] for name, kind in kind_of.items() if own[kind]},
+        host_network=added.host_network,
+        privileged=added.privileged,
+        network=network.name,
+    )
+
+
+def _kind(node: Node) -> tuple[object, ...]:
+    """What of a node its settings depend on."""
+    labels, annotations = node.labels, node.annotations
+    return labels.get(INSTANCE_TYPE, ""), annotations.get(ANNOTATION_HCAS), annotations.get(ANNOTATION_INTERFACE)
+
+
+def _ours(
+    network: Network, pod: Pod, added: Additions, node: Node | None, nodes: Sequence[Node], timeout_seconds: float
+) -> Iterable[Setting]:
+    """What Trainyard writes for a node, each name once, where the job does not say otherwise."""
+    found: dict[str, Setting] = {}
+    labels: Mapping[str, str] = node.labels if node is not None else {}
+    if pod.backend is Backend.NCCL and pod.many and added.usable:
+        for setting in _of_profile(network, labels):
+            found[setting.name] = setting
+    derived = [*always(network, pod, node, added.host_network)]
+    if pod.backend is Backend.NCCL:
+        derived += adapters(network, pod, node, nodes, added.usable, timeout_seconds)
+    fabric = network.fabric
+    said = () if fabric is None else fabric.env
+    for setting in (
+        *derived,
+        *(Setting(v.name, v.value, Source.FABRIC, "set by the Fabric object") for v in said if _meant(v.name, pod)),
+    ):
+        found.pop(setting.name, None)  # the later of two stands where it was said
+        found[setting.name] = setting
+    theirs = {*pod.named, *pod.wishes}
+    return (s for s in found.values() if s.name not in theirs and not is_reserved_env(s.name))
+
+
+def _of_profile(network: Network, labels: Mapping[str, str]) -> Iterable[Setting]:
+    profile = network.profile
+    if profile is None:
+        return
+    for name, value in profile.env.items():
+        yield Setting(name, value, Source.PROFILE, f"the profile {profile.name}: {profile.title}")
+    machine = profile.machine(labels)
+    if machine is not None:
+        kind = labels[INSTANCE_TYPE]
+        for name, value in machine.env.items():
+            yield Setting(name, value, Source.PROFILE, f"the profile {profile.name} for {kind}")
+
+
+def _meant(name: str, pod: Pod) -> bool:
+    """Whether a Fabric's variable is for this pod: those of NCCL and of adapters are for nothing else."""
+    if pod.backend is Backend.NCCL:
+        return True
+    known = VARIABLES.get(name)
+    fast = known is not None and known.library != "gloo"
+    return not (fast or name.startswith(("NCCL_", "TORCH_NCCL_", "OFI_NCCL_", "FI_", "UCX_", "SHARP_")))
+
+
+def _shared(
+    by_kind: Mapping[tuple[object, ...], tuple[Setting, ...]],
+) -> tuple[tuple[Setting, ...], Mapping[tuple[object, ...], tuple[Setting, ...]]]:
+    """What all kinds of nodes have alike, and for each kind the rest. A name is in one of the two only."""
+    kinds = list(by_kind)
+    first = by_kind[kinds[0]]
+    if len(kinds) == 1:
+        return first, {kinds[0]: ()}
+    values = [{s.name: s.value for s in by_kind[kind]} for kind in kinds]
+    alike = {s.name for s in first if all(of.get(s.name) == s.value for of in values)}
+    common = tuple(s for s in first if s.name in alike)
+    return common, {kind: tuple(s for s in by_kind[kind] if s.name not in alike) for kind in kinds}
+
+
+def _unresolved(network: Network, pod: Pod, written: set[str]) -> Iterable[str]:
+    """Adapters that nobody names: NCCL takes all that it finds, management and storage included."""
+    profile = network.profile
+    if profile is None or not profile.transport.verbs or not pod.many or pod.backend is not Backend.NCCL:
+        return
+    if "NCCL_IB_HCA" not in written and "NCCL_IB_HCA" not in (*pod.named, *pod.wishes):
+        yield (
+            "NCCL_IB_HCA: nothing says which adapters are the compute network's, so NCCL takes all that are active; "
+            f"name them in the Fabric's rdma.devices or in the nodes' annotation {ANNOTATION_HCAS}"
+        )
