@@ -7,45 +7,26 @@ Several that fail at once are one repair. Where a domain has no node left there 
     shrink    an elastic gang goes on without the ranks for which there is none at home;
     move      the whole gang goes where it fits together.
 
-Their costs are GPU-seconds by which the job is behind at the horizon, against one to which nothing had happened:
-
-    accelerators x (unsaved + stop + horizon x (1 - members left / members x step before / step after))
-
-unsaved and stop are the seconds since the last durable checkpoint and from the last step to the next one; the latter is longer
-for a gang that moves, all of whose pods are new. A step that becomes faster makes the cost less, also below zero.
+What each costs is said in GPU-seconds (`behind`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from trainyard.planner.cost import touched
-from trainyard.planner.loss import RESTART_SECONDS
+from trainyard.planner.behind import USUAL, Terms, behind, slowdown
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.placed import placed
 from trainyard.planner.request import Request
-from trainyard.planner.vacancies import Gang, ancestor, fill, home_of
+from trainyard.planner.vacancies import Gang, ancestor, fill, fit, home_of
 from trainyard.world.supply import Supply
 
 LOST: Final = "failed under this job"
 """Why a node that the gang has lost is not eligible."""
-
-HORIZON_SECONDS: Final = 3600.0
-"""For how long a repair is lived with, as long as nothing better is known: another failure, a preemption, a new start."""
-
-MOVE_SECONDS: Final = 2 * RESTART_SECONDS
-"""From the last step to the next one when all pods are new: theirs have to end first."""
-
-COMMUNICATION_SHARE: Final = 0.125
-"""How much of a step is communication that nothing is computed beside, where that is not predicted: a ring that is three times
-slower, as one that leaves its domain is where nothing is known of the links, makes the step 1.25 times as long."""
-
-Pace = Callable[[Sequence[str]], float]
-"""Predicted seconds of a step on these nodes in rank order."""
 
 
 class Kind(StrEnum):
@@ -63,31 +44,9 @@ class Kind(StrEnum):
     """All ranks are planned anew."""
 
 
-_SURVIVORS_STAY: Final = (Kind.NONE, Kind.REPLACE, Kind.RELAX)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a repair is weighed with.
-
-    accelerators: of the gang when it was whole, 0 for one a member. pace: None where it cannot be predicted.
-    """
-
-    accelerators: int = 0
-    unsaved_seconds: float = 0.0
-    stop_seconds: float = RESTART_SECONDS
-    move_seconds: float = MOVE_SECONDS
-    horizon_seconds: float = HORIZON_SECONDS
-    pace: Pace | None = None
-
-
-USUAL: Final = Terms()
-"""Nothing is known of the job."""
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One way. slower: predicted step time over that before; cost_gpu_seconds: see above."""
+    """One way. slower: predicted step time over that before; cost_gpu_seconds: see `behind`."""
 
     kind: Kind
     placement: Placement
@@ -229,30 +188,17 @@ def _at_home(case: _Case) -> list[str | None]:
 
 
 def _nodes_for(case: _Case, domain: int, some: Sequence[int]) -> dict[int, str]:
-    """Nodes of one narrowest domain for ranks, as far as they go. Those that shared a node share one again where one has room;
-    spares first, doubtful ones last, then those with least room, so that the large stay whole."""
+    """Nodes of one narrowest domain for ranks, as far as they go: spares first, doubtful ones last."""
     supply, around = case.alike, case.alike.index.domains[domain]
     slots = {p: supply.slots[p] for p in range(around.first, around.end) if supply.slots[p] > 0}
     together: dict[str, list[int]] = {}
     for rank in some:
         together.setdefault(case.current[rank], []).append(rank)
-    given: dict[int, str] = {}
-    for group in sorted(together.values(), key=lambda group: (-len(group), group)):
-        left = list(group)
-        while left and slots:
-            enough = [position for position, room in slots.items() if room >= len(left)]
-            if enough:
-                best = min(enough, key=lambda p: (p in case.doubtful, p not in case.spares, slots[p], p))
-            else:
-                best = min(slots, key=lambda p: (-slots[p], p in case.doubtful, p not in case.spares, p))
-            for rank in left[: slots[best]]:
-                given[rank] = supply.index.names[best]
-            taken = min(len(left), slots[best])
-            left = left[taken:]
-            slots[best] -= taken
-            if not slots[best]:
-                del slots[best]
-    return given
+
+    def worse(position: int) -> tuple[bool, bool]:
+        return position in case.doubtful, position not in case.spares
+
+    return {rank: supply.index.names[position] for rank, position in fit(together.values(), slots, worse).items()}
 
 
 def _relaxed(case: _Case) -> tuple[Kind, list[str]]:
@@ -329,27 +275,9 @@ def _option(case: _Case, kind: Kind, nodes: Sequence[str], terms: Terms) -> Opti
 
 
 def _weighed(case: _Case, kind: Kind, placement: Placement, terms: Terms) -> Option:
-    before = [node for node in case.current if node in case.supply.index.position]
-    slower = _slower(case, before, placement.nodes, terms) if before else 1.0
-    accelerators = terms.accelerators or len(case.current)
+    slower = slowdown(case.supply.index, case.current, placement.nodes, terms, case.outlook)
     stop = terms.move_seconds if kind is Kind.MOVE else terms.stop_seconds
-    behind = terms.horizon_seconds * (1 - len(placement.nodes) / len(case.current) / slower)
-    return Option(kind, placement, slower, accelerators * (terms.unsaved_seconds + stop + behind))
-
-
-def _slower(case: _Case, before: Sequence[str], after: Sequence[str], terms: Terms) -> float:
-    """Step time after over that before. Where it is not predicted, only the slowest edge of the ring makes a difference."""
-    if terms.pace is not None:
-        usual = terms.pace(before)
-        return terms.pace(after) / usual if usual > 0.0 else 1.0
-    index = case.supply.index
-    edges = case.outlook.edges(len(index.at_depth) - 1)
-
-    def slowest(nodes: Sequence[str]) -> float:
-        spread = touched(index, (index.position[node] for node in nodes))
-        return edges.pace(max(depth for depth, domains in enumerate(spread[:-1]) if domains == 1))
-
-    return 1 - COMMUNICATION_SHARE + COMMUNICATION_SHARE * slowest(after) / slowest(before)
+    return Option(kind, placement, slower, behind(len(case.current), len(placement.nodes), slower, stop, terms))
 
 
 def _repaired(case: _Case, options: Sequence[Option]) -> Repair:

@@ -7,7 +7,7 @@ as it has more edges, broadest level first, than the best way known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -77,6 +77,32 @@ def edges(index: Index, seated: Sequence[int]) -> Edges:
     search = _Search(Gang(index, seated, {}, {}))
     crossed = [search.crossed(a, b) for a, b in zip(seated, (*seated[1:], *seated[:1]), strict=True)]
     return tuple(map(sum, zip(*crossed, strict=True)))
+
+
+def fit(
+    groups: Iterable[Sequence[int]], slots: Mapping[int, int], worse: Callable[[int], tuple[bool, bool]]
+) -> dict[int, int]:
+    """Positions for ranks, as far as they go.
+
+    groups: ranks that shared a node; they share one again where one has room. slots: by position; worse: which to take last. Of
+    those that are as good the one with least room that does, so that the large stay whole.
+    """
+    left, given = dict(slots), dict[int, int]()
+    for group in sorted(groups, key=lambda group: (-len(group), *group)):
+        ranks = list(group)
+        while ranks and left:
+            enough = [position for position, room in left.items() if room >= len(ranks)]
+            if enough:
+                best = min(enough, key=lambda position: (worse(position), left[position], position))
+            else:
+                best = min(left, key=lambda position: (-left[position], worse(position), position))
+            taken = min(len(ranks), left[best])
+            given.update(dict.fromkeys(ranks[:taken], best))
+            ranks = ranks[taken:]
+            left[best] -= taken
+            if not left[best]:
+                del left[best]
+    return given
 
 
 def home_of(index: Index, positions: Sequence[int], rank: int) -> int:
