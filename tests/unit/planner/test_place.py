@@ -332,4 +332,4 @@ def test_a_thousand_of_five_thousand_nodes_are_placed_as_well_as_can_be():
     assert (found.quality, found.spent) == ("optimal", False)
     # Eight spines are exactly full, with the leaves that are cut by their borders; a ninth spares so many leaves that it pays.
     assert found.spans == {"spine": 9, "leaf": 125}
-    assert found.worked < MOST_STATES
+    assert found.worked <= 2 * MOST_STATES

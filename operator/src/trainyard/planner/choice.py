@@ -120,9 +120,8 @@ class _Chooser:
             value = found.value if found is not None else float("inf")
             for place in places:
                 choice = self._in_broader(place, depth, base, value)
-                if choice is not None:
-                    value = min(value, choice.value)
-                    yield choice
+                value = min(value, choice.value)
+                yield choice
 
     def _in_one(self, places: Sequence[int], base: float) -> Choice:
         """One bin holds all."""
@@ -156,25 +155,17 @@ class _Chooser:
         choices = [self._choice([group], fewest, self.ground.depth - 1, value, base) for group in alike[:MOST_ALIKE]]
         return min(choices, key=lambda choice: round(choice.lost, 9))
 
-    def _in_broader(self, place: int, depth: int, base: float, value: float) -> Choice | None:
-        """The bins are further inside."""
+    def _in_broader(self, place: int, depth: int, base: float, value: float) -> Choice:
+        """The bins are further inside. Without bins where none cost less than the best so far."""
         task = problem(self.ground, place, self.members, self.terms.weights)
         found = cover(task, value - base, max(0, MOST_STATES - self.worked))
-        if found is None:
-            return None
         self.worked += found.worked
+        bound, spent = base + found.bound, found.spent
+        if not found.chosen:
+            return Choice((), depth, found.value, float("inf"), bound, 0.0, spent=spent)
         groups = [task.groups[n] for n in found.chosen]
         choice = self._choice(groups, found.bins, depth, found.value, base)
-        return Choice(
-            choice.bins,
-            depth,
-            found.value,
-            choice.value,
-            base + found.bound,
-            choice.lost,
-            found.worked,
-            found.spent,
-        )
+        return Choice(choice.bins, depth, found.value, choice.value, bound, choice.lost, spent=spent)
 
     def _choice(self, groups: Sequence[Group], bins: int, depth: int, uplinks: float, base: float) -> Choice:
         """So many bins of these groups, those that are least lost."""

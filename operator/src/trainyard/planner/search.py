@@ -1,9 +1,11 @@
-"""Which groups of bins cover a gang at the least cost: branch and bound over domains, never over nodes.
+"""Which groups of bins cover a gang at the least cost: a search over domains, never over nodes.
 
 Given which groups are touched, the fewest bins are found by taking the largest first, so the groups are all that is to be
-decided. The bound of `bound` says how much it costs at least to force one in or out: those for which that is more than the best
-choice known costs are settled at once, and with the others the search begins where the bound is most certain. It counts the
-states that it looks at and gives up after a fixed number of them: the best found so far is then the answer, with the bound
+decided. A first choice comes from the bound: what is worth touching at its price, without what turns out not to be needed. Where
+that is not proven to be best, the choices are built up domain by domain as labels (room, cost): of two, the one with no more room
+for no less cost is dropped, and so is every one whose loss against the bound (what its parts cost at the price beyond what they
+cost at best) is more than the first choice allows. What is left is few where the bound is tight. The search counts the pairs of
+labels that it looks at; when they are too many it goes on with the most promising, and the best found is the answer, with a bound
 beside it. Counted work, not time: the answer does not depend on how busy the machine is.
 """
 
@@ -11,25 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from trainyard.planner.bound import Bound, Problem, bound, by_number, fewest, round_up
 
-MOST_STATES: Final = 600
-"""How many states one search looks at, some 5 ms."""
+MOST_STATES: Final = 10_000
+"""How many pairs of labels are looked at before only the most promising ones are followed, some 10 ms."""
 
-MOST_OPEN: Final = 64
-"""How many groups are decided on at most; of more, those of which the bound is least certain."""
+MOST_LABELS: Final = 256
+"""How many of the labels of one domain are followed at most, and at the end of the work a few."""
 
+_FEW: Final = 4
 _SLACK: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """The groups of a problem that cover it, by number, over how many bins, at what cost. bound: no choice costs less.
-
-    worked: states that were looked at; spent: they were not enough to prove or improve it.
-    """
+    """The groups of a problem that cover it, by number, over how many bins, at what cost; () where nothing was found that costs
+    less than asked for. bound: no choice costs less. worked: pairs of labels that were looked at; spent: more would have been
+    needed."""
 
     chosen: tuple[int, ...]
     bins: int
@@ -39,66 +41,52 @@ class Cover:
     spent: bool = False
 
 
-def cover(task: Problem, below: float = float("inf"), states: int = MOST_STATES) -> Cover | None:
-    """The cheapest cover; None where there is none that costs less than `below`, or none at all."""
+class _Label(NamedTuple):
+    """A choice inside some domains. loss: see above; trail: the groups that it touches, as nested pairs."""
+
+    room: int
+    cost: float
+    loss: float
+    trail: object
+
+
+_NOTHING: Final = _Label(0, 0.0, 0.0, None)
+
+
+def cover(task: Problem, below: float = float("inf"), states: int = MOST_STATES) -> Cover:
+    """The cheapest cover that costs less than `below`."""
     if sum(group.room for group in task.groups) < task.members:
-        return None
+        return Cover((), 0, below, float("inf"))
     if len(task.groups) == 1:
         bins = fewest(task.groups, task.members)
         value = task.group_weight + bins * task.bin_weight + sum(task.upper_weights)
-        return Cover((0,), bins, value, value) if value < below else None
+        return Cover((0,) if value < below else (), bins, min(value, below), value)
     relaxed = bound(task)
     least = round_up(relaxed.value, task.unit)
     if least >= below - _SLACK:
-        return None
+        return Cover((), 0, below, least)
     search = _Search(task, relaxed, below, states)
     search.begin()
     if search.value > least + _SLACK:
         least = max(least, by_number(task, search.value))
-    if search.value > least + _SLACK:
-        search.least = least
-        search.branch_and_bound()
-    if not search.chosen:
-        return None
-    proven = not search.spent or search.value <= least + _SLACK
-    return Cover(search.chosen, search.bins, search.value, search.value if proven else least, search.worked, not proven)
+    for most in (_FEW, MOST_LABELS):  # the first pass is short, and what it finds leaves less to the second
+        if search.value > least + _SLACK:
+            least = max(least, search.improve(most))
+    proven = search.value <= least + _SLACK
+    return Cover(search.chosen, search.bins, search.value, min(least, search.value), search.worked, not proven)
 
 
 class _Search:
-    """One search: what is decided so far, and the best of what was seen.
-
-    price: of the bound. brought: by domain around groups, what what it holds brings at that price; held: how many groups in it
-    are in. total: the bound of what is decided; least: of all.
-    """
+    """One search: the best choice so far, and what it cost to find it."""
 
     def __init__(self, task: Problem, relaxed: Bound, below: float, states: int) -> None:
-        self.task, self.reduced, self.states = task, relaxed.reduced, states
+        self.task, self.relaxed, self.states = task, relaxed, states
         self.chosen: tuple[int, ...] = ()
-        self.bins, self.value, self.least = 0, below, 0.0
-        self.worked, self.spent = 0, False
-        self.unit = task.unit
-        self.sizes = sorted({size for group in task.groups for size in group.counts}, reverse=True)
-        self.brought: dict[int, float] = {}
-        self.held: dict[int, int] = {}
-        self.total = relaxed.price * task.members
+        self.bins, self.value = 0, below
+        self.worked = 0
+        self.most, self.dropped = 0, 0.0
         self.rooms = [group.room for group in task.groups]
-        for chain in task.chains:
-            for around in chain:
-                self.brought[around], self.held[around] = 0.0, 0
-        for depth, weight in enumerate(task.upper_weights):
-            for chain in task.chains:
-                self.brought[chain[depth]] = weight
-        for depth in range(len(task.upper_weights)):
-            if depth == 0:
-                for n, chain in enumerate(task.chains):
-                    self.brought[chain[0]] += min(0.0, self.reduced[n])
-            else:
-                for below_it, around in {(chain[depth - 1], chain[depth]) for chain in task.chains}:
-                    self.brought[around] += min(0.0, self.brought[below_it])
-        if task.upper_weights:
-            self.total += sum(min(0.0, self.brought[top]) for top in {chain[-1] for chain in task.chains})
-        else:
-            self.total += sum(min(0.0, reduced) for reduced in self.reduced)
+        self.sizes = sorted({size for group in task.groups for size in group.counts}, reverse=True)
 
     # What a choice costs ------------------------------------------------------------------------------------------------
 
@@ -135,47 +123,43 @@ class _Search:
                 bins += count
         return -1
 
-    def offer(self, chosen: Sequence[int]) -> bool:
+    def _offer(self, chosen: Sequence[int]) -> None:
         """Keep a choice if it is better than the best so far."""
         self.worked += 1
         value, bins = self.cost(chosen)
         if value < self.value - _SLACK:
             self.chosen, self.bins, self.value = tuple(sorted(chosen)), bins, value
-            return True
-        return False
 
     # A first choice -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Good choices to begin with: the fewest groups, and what the bound finds worth touching."""
+        reduced = self.relaxed.reduced
         by_room = sorted(range(len(self.rooms)), key=lambda n: -self.rooms[n])
-        self._improve(self._enough([], by_room))
-        worth = [n for n, reduced in enumerate(self.reduced) if reduced < 0]
-        by_worth = sorted(range(len(self.rooms)), key=lambda n: self.reduced[n])
-        self._improve(self._enough(worth, by_worth))
+        self._without_surplus(self._enough([], by_room))
+        by_worth = sorted(range(len(self.rooms)), key=lambda n: reduced[n])
+        self._without_surplus(self._enough([n for n in by_worth if reduced[n] < 0], by_worth))
 
     def _enough(self, some: list[int], order: Sequence[int]) -> list[int]:
-        """Some groups, with others in an order until there is room for all; the last is the one with least room that does."""
+        """Some groups, with others in an order until there is room for all."""
         chosen, left = list(some), self.task.members - sum(self.rooms[n] for n in some)
         within = set(chosen)
         for n in order:
             if left <= 0:
                 break
-            if n in within:
-                continue
-            chosen.append(n)
-            within.add(n)
-            left -= self.rooms[n]
+            if n not in within:
+                chosen.append(n)
+                left -= self.rooms[n]
         return chosen
 
-    def _improve(self, some: list[int]) -> None:
+    def _without_surplus(self, some: list[int]) -> None:
         """Leave out what is not needed, the least worthy first."""
-        self.offer(some)
+        self._offer(some)
         value, _ = self.cost(some)
         chosen = dict.fromkeys(some)
         counts = self._counted(some)
         left = sum(self.rooms[n] for n in some) - self.task.members
-        for n in sorted(some, key=lambda n: -self.reduced[n]):
+        for n in sorted(some, key=lambda n: -self.relaxed.reduced[n]):
             if self.rooms[n] > left:
                 continue
             for size, count in self.task.groups[n].counts.items():
@@ -189,108 +173,139 @@ class _Search:
             chosen[n] = None
             for size, count in self.task.groups[n].counts.items():
                 counts[size] += count
-        self.offer(list(chosen))
+        self._offer(list(chosen))
 
     # The search ---------------------------------------------------------------------------------------------------------
 
-    def branch_and_bound(self) -> None:
-        """Improve the best choice until none can be better, or the states are used up."""
-        settled_in, undecided = self._settle()
-        undecided.sort(key=lambda n: (-abs(self.reduced[n]), self.task.groups[n].sizes, self.task.chains[n], n))
-        if len(undecided) > MOST_OPEN:
-            self.spent = True
-            for n in undecided[:-MOST_OPEN]:
-                self._decide(n, self.reduced[n] < 0)
-                if self.reduced[n] < 0:
-                    settled_in.append(n)
-            undecided = undecided[-MOST_OPEN:]
-        rooms = [0] * (len(undecided) + 1)
-        for k in range(len(undecided) - 1, -1, -1):
-            rooms[k] = rooms[k + 1] + self.rooms[undecided[k]]
-        self._branch(0, undecided, rooms, settled_in, sum(self.rooms[n] for n in settled_in), False, True)
+    def improve(self, most: int) -> float:
+        """Build up all choices that may be better, and keep the best. Returns a bound: the least that one of those that were
+        dropped unseen may cost. most: how many labels of a domain are followed."""
+        self.most, self.dropped = most, float("inf")
+        allowed = self.value - self.relaxed.value
+        labels, _ = self._inside(list(range(len(self.rooms))), len(self.task.upper_weights), allowed)
+        whole = [label for label in labels if label.room >= self.task.members]
+        if whole:
+            self._offer(sorted(_groups(min(whole, key=lambda label: label.cost).trail)))
+        unseen = self.relaxed.value + self.dropped
+        return min(self.value, round_up(unseen, self.task.unit) if unseen < self.value else self.value)
 
-    def _settle(self) -> tuple[list[int], list[int]]:
-        """The groups that every better choice has, which then are decided, and those that some have; the others are out."""
-        settled_in: list[int] = []
-        undecided: list[int] = []
-        for n in range(len(self.rooms)):
-            if self._hopeless(n, True):
-                self._decide(n, False)
-            elif self._hopeless(n, False):
-                self._decide(n, True)
-                settled_in.append(n)
-            else:
-                undecided.append(n)
-        return settled_in, undecided
+    def _inside(self, groups: Sequence[int], level: int, allowed: float) -> tuple[list[_Label], float]:
+        """The labels of some groups and of the domains around them up to a level, and what they cost at best at the price.
 
-    def _hopeless(self, n: int, inside: bool) -> bool:
-        undo = self._decide(n, inside)
-        hopeless = not self._may_be_better()
-        self._undo(n, undo, inside)
-        return hopeless
-
-    def _may_be_better(self) -> bool:
-        return round_up(self.total, self.unit) < self.value - _SLACK
-
-    def _branch(
-        self,
-        k: int,
-        undecided: Sequence[int],
-        rooms: Sequence[int],
-        inside: list[int],
-        room: int,
-        last_out: bool,
-        grown: bool,
-    ) -> None:
-        if self.value <= self.least + _SLACK:
-            return
-        if self.worked >= self.states:
-            self.spent = True
-            return
-        if grown and room >= self.task.members:
-            self.offer(inside)
+        level: how many of the levels above the groups are inside.
+        """
+        parts: list[tuple[list[_Label], float, int]] = []
+        if level == 0:
+            for n in groups:
+                parts.append((*self._group(n, allowed), self.rooms[n]))
         else:
-            self.worked += 1
-        if k == len(undecided) or room + rooms[k] < self.task.members or not self._may_be_better():
-            return
-        n = undecided[k]
-        # Of groups that are alike the first ones are taken.
-        only_out = last_out and self._alike(n, undecided[k - 1])
-        for choice in (True, False) if self.reduced[n] < 0 else (False, True):
-            if choice and only_out:
-                continue
-            undo = self._decide(n, choice)
-            if self._may_be_better():
-                if choice:
-                    inside.append(n)
-                self._branch(k + 1, undecided, rooms, inside, room + self.rooms[n] * choice, not choice, choice)
-                if choice:
-                    inside.pop()
-            self._undo(n, undo, choice)
+            around: dict[int, list[int]] = {}
+            for n in groups:
+                around.setdefault(self.task.chains[n][level - 1], []).append(n)
+            for some in around.values():
+                parts.append((*self._domain(some, level - 1, allowed), sum(self.rooms[n] for n in some)))
+        best = sum(least for _, least, _ in parts)
+        parts.sort(key=lambda part: len(part[0]))
+        left = sum(room for _, _, room in parts)
+        top = level == len(self.task.upper_weights)
+        labels = [_NOTHING]
+        for offers, _, room in parts:
+            left -= room
+            labels = self._joined(labels, sorted(offers, key=_loss), allowed, self.task.members - left if top else 0)
+        return labels, best
 
-    def _alike(self, a: int, b: int) -> bool:
-        task = self.task
-        return task.groups[a].sizes == task.groups[b].sizes and task.chains[a] == task.chains[b]
+    def _group(self, n: int, allowed: float) -> tuple[list[_Label], float]:
+        task, group, price = self.task, self.task.groups[n], self.relaxed.price
+        best = min(0.0, self.relaxed.reduced[n])
+        labels = [_Label(0, 0.0, -best, None)]
+        for bins in range(1, len(group.within)):
+            room = min(group.within[bins], task.members)
+            cost = task.group_weight + bins * task.bin_weight
+            labels.append(_Label(room, cost, cost - price * room - best, n))
+            if room == task.members:
+                break
+        self.worked += len(labels)
+        return [label for label in labels if label.loss < allowed - _SLACK], best
 
-    def _decide(self, n: int, inside: bool) -> list[tuple[int, float]]:
-        """Count a group as in or out. Returns what was before."""
-        reduced = self.reduced[n]
-        change = reduced - min(0.0, reduced) if inside else -min(0.0, reduced)
-        before: list[tuple[int, float]] = [(-1, self.total)]
-        for depth, around in enumerate(self.task.chains[n]):
-            brought, held = self.brought[around], self.held[around]
-            before.append((around, brought))
-            was = brought if held else min(0.0, brought)
-            self.brought[around] = brought + change
-            self.held[around] = held + inside
-            now = brought + change if held + inside else min(0.0, brought + change)
-            change = now - was
-            assert depth < len(self.task.upper_weights)
-        self.total += change
-        return before
+    def _domain(self, groups: Sequence[int], level: int, allowed: float) -> tuple[list[_Label], float]:
+        """The same for one domain around groups, or around domains around groups, with what touching it costs."""
+        weight, price = self.task.upper_weights[level], self.relaxed.price
+        inner, least = self._inside_of(groups, level, allowed, weight)
+        best = min(0.0, weight + least)
+        labels = [_Label(0, 0.0, -best, None)]
+        for label in inner:
+            if label.room:
+                cost = label.cost + weight
+                labels.append(_Label(label.room, cost, cost - price * label.room - best, label.trail))
+        return [label for label in labels if label.loss < allowed - _SLACK], best
 
-    def _undo(self, n: int, before: list[tuple[int, float]], inside: bool) -> None:
-        self.total = before[0][1]
-        for around, brought in before[1:]:
-            self.brought[around] = brought
-            self.held[around] -= inside
+    def _inside_of(
+        self, groups: Sequence[int], level: int, allowed: float, weight: float
+    ) -> tuple[list[_Label], float]:
+        """What one domain holds. Where touching it is not worth its price, that loss is allowed for already."""
+        least = self._least(groups, level)
+        labels, _ = self._inside(groups, level, allowed - max(0.0, weight + least))
+        return labels, least
+
+    def _least(self, groups: Sequence[int], level: int) -> float:
+        """What the parts of a domain cost at best at the price."""
+        if level == 0:
+            return sum(min(0.0, self.relaxed.reduced[n]) for n in groups)
+        around: dict[int, list[int]] = {}
+        for n in groups:
+            around.setdefault(self.task.chains[n][level - 1], []).append(n)
+        weight = self.task.upper_weights[level - 1]
+        return sum(min(0.0, weight + self._least(some, level - 1)) for some in around.values())
+
+    def _joined(self, some: list[_Label], others: list[_Label], allowed: float, needed: int) -> list[_Label]:
+        """All pairs that may be part of a better choice, without those that another is as good as. others: by rising loss;
+        needed: less room is of no use, since the parts that are still to come have not enough."""
+        members, price = self.task.members, self.relaxed.price
+        by_room: dict[int, _Label] = {}
+        for room, cost, loss, trail in some:
+            for more, price_of, lost, groups in others:
+                self.worked += 1
+                total = loss + lost
+                if total >= allowed - _SLACK:
+                    break
+                whole = room + more
+                if whole < needed:
+                    continue
+                if whole > members:
+                    total += price * (whole - members)
+                    whole = members
+                    if total >= allowed - _SLACK:
+                        continue
+                known = by_room.get(whole)
+                if known is None or cost + price_of < known.cost - _SLACK:
+                    by_room[whole] = _Label(whole, cost + price_of, total, trail if groups is None else (trail, groups))
+        best = float("inf")
+        labels: list[_Label] = []
+        for room in sorted(by_room, reverse=True):
+            label = by_room[room]
+            if label.cost < best - _SLACK:
+                best = label.cost
+                labels.append(label)
+        most = self.most if self.worked < self.states else _FEW
+        if len(labels) > most:
+            labels.sort(key=lambda label: (label.loss, -label.room))
+            self.dropped = min(self.dropped, labels[most].loss)
+            labels = labels[:most]
+        return labels
+
+
+def _loss(label: _Label) -> float:
+    return label.loss
+
+
+def _groups(trail: object) -> list[int]:
+    """The groups of a trail."""
+    found: list[int] = []
+    open_ = [trail]
+    while open_:
+        part = open_.pop()
+        if isinstance(part, int):
+            found.append(part)
+        elif isinstance(part, tuple):
+            open_ += part
+    return found
