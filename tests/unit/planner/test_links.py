@@ -126,3 +126,10 @@ def test_a_broader_domain_is_never_nearer(leaf: dict[str, object], spine: dict[s
 )
 def test_the_order_of_nodes_changes_nothing(labels: list[dict[str, str]]) -> None:
     assert links_of(None, LEVELS, labels) == links_of(None, LEVELS, sorted(labels, key=str))
+
+
+@pytest.mark.parametrize(("kind", "network"), [("tcp", "TCP"), ("infiniband", "InfiniBand"), ("roce", "RoCE")])
+def test_the_fabrics_kind_says_what_its_protocol_leaves(kind: str, network: str) -> None:
+    links = links_of(a_fabric(kind=kind, node={"nics": 8, "nicBandwidth": "400Gbps"}), LEVELS)
+    assert links.node.bytes_per_second == pytest.approx(400e9 * NETWORKS[network].usable)
+    assert links.node.latency_seconds == NETWORKS[network].latency_seconds

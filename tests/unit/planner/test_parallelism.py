@@ -12,7 +12,7 @@ from trainyard.api.training_job import TrainingJobSpec
 from trainyard.planner.links import links_of
 from trainyard.planner.machines import accelerator_named
 from trainyard.planner.mesh import Site
-from trainyard.planner.parallelism import forecast, mesh_of, model_of_job, traffic_of
+from trainyard.planner.parallelism import estimate, mesh_of, model_of_job, traffic_of
 from trainyard.planner.traffic import Mesh, traffic
 from trainyard.topology.tree import Tree
 
@@ -67,13 +67,13 @@ def test_of_ones_own_script_no_model_is_known() -> None:
     assert mesh_of(spec, a_site()) == Mesh(shard=8)
     assert traffic_of(spec, 4) == ()
     assert mesh_of(a_spec(OWN, parallelism={"shard": 2}), a_site()) == Mesh(replicate=4, shard=2)
-    found = forecast(spec, a_site())
+    found = estimate(spec, a_site())
     assert (found.compute_seconds, found.summary.communication_share) == (None, None)
     assert found.summary.bus_bandwidth > 0
 
 
-def test_a_forecast_says_how_much_of_a_step_is_communication() -> None:
-    found = forecast(a_spec(trainer={"model": {"preset": "large"}}), a_site(accelerator="H200"))
+def test_an_estimate_says_how_much_of_a_step_is_communication() -> None:
+    found = estimate(a_spec(trainer={"model": {"preset": "large"}}), a_site(accelerator="H200"))
     assert found.mesh == Mesh(shard=8)
     assert found.compute_seconds is not None
     share = found.summary.communication_share

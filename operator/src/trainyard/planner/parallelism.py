@@ -19,7 +19,7 @@ from trainyard.planner.traffic import REPLICATE, SHARD, Mesh, Traffic, traffic
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class Estimate:
     """What an attempt on certain nodes comes to. compute_seconds: of a step; None where model or accelerator are not known."""
 
     mesh: Mesh
@@ -66,7 +66,7 @@ def traffic_of(spec: TrainingJobSpec, members: int) -> tuple[Traffic, ...]:
     return traffic(model, _settled(sizes, world))
 
 
-def forecast(spec: TrainingJobSpec, site: Site, others: Mapping[int, int] | None = None) -> Forecast:
+def estimate(spec: TrainingJobSpec, site: Site, others: Mapping[int, int] | None = None) -> Estimate:
     """What an attempt comes to on its nodes. others: as in `predict.step`.
 
     Of a script of one's own nothing is known: then one all-reduce of 1 GiB over all processes is predicted.
@@ -74,7 +74,7 @@ def forecast(spec: TrainingJobSpec, site: Site, others: Mapping[int, int] | None
     mesh, model = mesh_of(spec, site), model_of_job(spec)
     wanted = traffic(model, mesh) if model is not None else ()
     found = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, wanted, others)
-    return Forecast(mesh, found, compute_seconds(model, mesh, site.accelerator) if model is not None else None)
+    return Estimate(mesh, found, compute_seconds(model, mesh, site.accelerator) if model is not None else None)
 
 
 def _settled(sizes: Mapping[str, int], world: int) -> Mesh:
