@@ -91,11 +91,15 @@ def preempt(
     case = _case(room, request, priority, candidates, without, outlook)
     if case is None or any(kind.suffices() for kind in case.kinds):
         return None
-    allowed: list[int] = []
-    for _, alike in groupby(range(len(case.lower)), key=lambda number: case.lower[number].priority):
-        allowed += alike
-        roomy = [kind for kind in case.kinds if kind.suffices(kind.after(dict.fromkeys(allowed)))]
+    without_them = [(kind, kind.supply.copy(), dict[int, tuple[int, ...]]()) for kind in case.kinds]
+    for highest, alike in groupby(range(len(case.lower)), key=lambda number: case.lower[number].priority):
+        some = list(alike)
+        for kind, supply, left in without_them:
+            for number in some:
+                kind.leave(number, supply, left)
+        roomy = [kind for kind, supply, _ in without_them if kind.suffices(supply)]
         if roomy:
+            allowed = [number for number, candidate in enumerate(case.lower) if candidate.priority <= highest]
             return _best(case, [_Found(kind, one) for kind in roomy for one in solutions(kind, allowed)])
     return None
 

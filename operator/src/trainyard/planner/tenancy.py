@@ -66,6 +66,12 @@ class Tenancy:
             supply.put(position, self.slots(position, gone))
         return supply
 
+    def leave(self, who: int, supply: Supply, left: dict[int, tuple[int, ...]]) -> None:
+        """Have one more tenant leave. supply: what was free before, and then is free after; left: by position who has left it."""
+        for position in self.tenants[who].spots:
+            left[position] = (*left.get(position, ()), who)
+            supply.put(position, self.slots(position, left[position]))
+
     def left(self, moves: Moves, within: Mapping[int, Iterable[int]] | None = None) -> dict[int, tuple[int, ...]]:
         """By position who leaves it. within: of each the positions that count, all where nothing is said."""
         left: dict[int, tuple[int, ...]] = {}
