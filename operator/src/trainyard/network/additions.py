@@ -108,8 +108,9 @@ def _count(name: str, resource: Resource, profile: Profile, pod: Pod, nodes: Seq
     """How many a pod takes: the whole node's, in proportion to the accelerators that it takes. None: nobody knows."""
     if resource.shared:
         return 1
-    kinds = {machine for machine in (profile.machine(node.labels) for node in nodes) if machine is not None}
-    counts = [_share(resource.per_node or machine.nics, machine.accelerators, pod) for machine in kinds]
+    found = (profile.machine(node.labels) for node in nodes)
+    kinds = {machine.instance_types: machine for machine in found if machine is not None}
+    counts = [_share(resource.per_node or machine.nics, machine.accelerators, pod) for machine in kinds.values()]
     if not counts and resource.per_node is not None:
         counts = [_share(resource.per_node, 8, pod)]
     if not counts and nodes:

@@ -124,7 +124,8 @@ def _unlike(what: str, of: Mapping[str, Hashable], so: str) -> Iterator[str]:
     if len(groups) < 2:
         return
     ordered = sorted(groups, key=lambda value: (-len(groups[value]), str(value)))
-    parts = [f"{ordered[0]} on {len(groups[ordered[0]])} nodes"]
+    most = groups[ordered[0]]
+    parts = [f"{ordered[0]} on {f'{len(most)} nodes' if len(most) > 1 else most[0]}"]
     parts += [f"{value} on {_some(groups[value])}" for value in ordered[1:]]
     yield f"{what}: {', '.join(parts)}; {so}"
 
