@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from trainyard.cli import kubectl
+from trainyard.cli.reading import namespace_of
 
 
 def a_kubeconfig(path: Path, current: str = "", **namespaces: str) -> Path:
@@ -19,8 +20,8 @@ def test_the_namespace_is_the_current_contexts_over_all_files(tmp_path: Path, mo
     first = a_kubeconfig(tmp_path / "first", current="b", a="of-a")
     second = a_kubeconfig(tmp_path / "second", current="a", b="of-b")
     monkeypatch.setenv("KUBECONFIG", f"{first}:{second}:{tmp_path / 'missing'}")
-    assert kubectl._namespace(None) == "of-b"
-    assert kubectl._namespace(second) == "default"
+    assert namespace_of(None) == "of-b"
+    assert namespace_of(second) == "default"
 
 
 def test_without_a_kubeconfig_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,8 @@ from trainyard.api.training_job import (
     TrainingJobSpec,
     TrainingJobStatus,
 )
-from trainyard.cli.page import _ago, status_page
+from trainyard.cli.layout import ago
+from trainyard.cli.page import status_page
 from trainyard.world.records import Job, Membership, Pod, Running, Terminated, Waiting
 
 NOW = 10_000.0
@@ -124,4 +125,4 @@ def test_conditions_come_as_a_table() -> None:
     ],
 )
 def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
-    assert _ago(NOW - seconds, NOW) == text
+    assert ago(NOW - seconds, NOW) == text

@@ -7,41 +7,45 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import yaml
-
 from trainyard import __version__
-from trainyard.api import names
+from trainyard.api.model import duration_seconds
+from trainyard.cli import planned, simulate, why
+from trainyard.cli.layout import WIDTH
+from trainyard.cli.manifests import ManifestError, read_jobs, read_text
 from trainyard.cli.page import status_page
+from trainyard.cli.question import ask, waits
+from trainyard.cli.reading import namespace_of, read_job, read_world, read_yard
 from trainyard.cli.yard import MOST_NODES, topology_page
-from trainyard.kube import decode, resources
-from trainyard.kube.client import KubeClient, Object
+from trainyard.kube.client import KubeClient
 from trainyard.kube.errors import ApiError
-from trainyard.kube.shapes import CustomShape, NodeShape, PodShape, Shape
-from trainyard.kube.slices import read_places
-from trainyard.world.records import Job, Pod, World
+from trainyard.lifecycle.gang import is_open
+from trainyard.topology.detection import detect
+from trainyard.topology.tree import build
 
-_NODE: Final = Shape(NodeShape)
-_OWN: Final = Shape(CustomShape)
-_POD: Final = Shape(PodShape)
+CLUSTER: Final = "cluster"
+"""Where nodes come from unless a file is named."""
+
+Said = tuple[str, int]
+"""A page and the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code."""
+    """Run a command; returns the exit code: 0, 1 for what went wrong, 2 for wrong usage, 3 for a planned job that would wait."""
     options = _parser().parse_args(arguments)
     try:
-        print(asyncio.run(options.page(options)), end="")
-    except ApiError as error:
+        text, code = asyncio.run(options.page(options))
+    except (ApiError, ManifestError) as error:
         print(f"kubectl trainyard: {error}", file=sys.stderr)
         return 1
-    return 0
+    print(text, end="")
+    return int(code)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,8 +56,32 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     status = commands.add_parser("status", help="a job on one page: why it waits, how far it is, who runs where")
     status.add_argument("job", metavar="JOB", help="name of the TrainingJob")
-    status.add_argument("-n", "--namespace", help="its namespace; otherwise that of the kubeconfig's current context")
     status.set_defaults(page=_status)
+    reasons = commands.add_parser("why", help="why a job waits and what would start it, or why it has its nodes")
+    reasons.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    reasons.set_defaults(page=_why)
+    plan = commands.add_parser(
+        "plan",
+        help=f"what would become of a job if it were applied now; exit code {planned.WOULD_WAIT} if it would wait",
+    )
+    plan.add_argument("-f", "--filename", required=True, metavar="FILE", help="its manifest; - for standard input")
+    plan.set_defaults(page=_plan)
+    simulation = commands.add_parser(
+        "simulate", help="when the jobs of a file would start, and where, if they were all there is"
+    )
+    simulation.add_argument(
+        "-f", "--filename", required=True, metavar="FILE", help="their manifests; - for standard input"
+    )
+    simulation.add_argument(
+        "--nodes-from",
+        default=CLUSTER,
+        metavar="FILE",
+        help="what kubectl get nodes -o yaml wrote; otherwise the cluster",
+    )
+    simulation.add_argument(
+        "--until", type=_duration, default=86400.0, metavar="TIME", help="how far to look; otherwise 24h"
+    )
+    simulation.set_defaults(page=_simulate)
     topology = commands.add_parser("topology", help="the network as its labels tell it, with room and gangs by domain")
     topology.add_argument(
         "--nodes",
@@ -61,57 +89,69 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a line for each node; otherwise in clusters of up to {MOST_NODES} nodes alone",
     )
     topology.set_defaults(page=_topology)
-    for command in (status, topology):
+    for command in (status, reasons, plan, simulation):
+        command.add_argument("-n", "--namespace", help="the job's; otherwise that of the kubeconfig's current context")
+    for command in (status, reasons, plan, simulation, topology):
         command.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
     return parser
 
 
-async def _status(options: argparse.Namespace) -> str:
-    namespace = options.namespace or _namespace(options.kubeconfig)
+async def _status(options: argparse.Namespace) -> Said:
+    namespace = options.namespace or namespace_of(options.kubeconfig)
     async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
-        job, members = await _read(client, namespace, options.job)
-    return status_page(job, members, time.time())
+        job, members = await read_job(client, namespace, options.job)
+    return status_page(job, members, time.time()), 0
 
 
-async def _topology(options: argparse.Namespace) -> str:
+async def _why(options: argparse.Namespace) -> Said:
+    namespace = options.namespace or namespace_of(options.kubeconfig)
     async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
-        nodes = [decode.node(_NODE.one.validate_python(raw)) for raw in await _all(client, resources.NODES)]
-        pods = [decode.pod(_POD.one.validate_python(raw)) for raw in await _all(client, resources.PODS)]
-        fabrics = [decode.fabric(_OWN.one.validate_python(raw)) for raw in await _all(client, resources.FABRICS)]
-        placed = await read_places(client, {node.name: node for node in nodes})
-    return topology_page(
-        World(
-            nodes=placed,
-            pods={pod.uid: pod for pod in pods if pod is not None},
-            fabrics={fabric.name: fabric for fabric in fabrics},
-        ),
-        options.nodes,
-    )
+        job, members = await read_job(client, namespace, options.job)
+        if is_open(job):
+            yard = await read_yard(client)
+            tree = build(yard.nodes.values(), detect(yard.nodes.values(), yard.fabrics.values()).levels)
+            return why.running_page(job, members, tree, time.time(), _width()), 0
+        if not waits(job):
+            return why.other_page(job, _width()), 0
+        world = await read_world(client, namespace)
+    now = time.time()
+    return why.waiting_page(ask(world, world.jobs.get(job.uid, job), now), now, _width()), 0
 
 
-async def _all(
-    client: KubeClient, resource: resources.Resource, namespace: str | None = None, labels: str = ""
-) -> list[Object]:
-    items: list[Object] = json.loads(await client.list_page(resource, namespace=namespace, labels=labels))["items"]
-    return items
+async def _plan(options: argparse.Namespace) -> Said:
+    namespace, now = options.namespace or namespace_of(options.kubeconfig), time.time()
+    jobs = read_jobs(read_text(options.filename), namespace, now)
+    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        world = await read_world(client, jobs[0].namespace)
+    return planned.planned_pages(world, jobs, now, _width())
 
 
-async def _read(client: KubeClient, namespace: str, name: str) -> tuple[Job, Sequence[Pod]]:
-    raw = await client.get(resources.JOBS, namespace, name)
-    job = decode.job(_OWN.one.validate_python(raw))
-    members = await _all(client, resources.PODS, namespace, f"{names.LABEL_JOB_UID}={job.uid}")
-    pods = (decode.pod(_POD.one.validate_python(member)) for member in members)
-    return job, [pod for pod in pods if pod is not None]
+async def _simulate(options: argparse.Namespace) -> Said:
+    namespace, now = options.namespace or namespace_of(options.kubeconfig), float(int(time.time()))
+    queue = simulate.read_submissions(read_text(options.filename), namespace, now)
+    if options.nodes_from == CLUSTER:
+        async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+            world = await read_world(client, namespace)
+    else:
+        world = simulate.read_nodes(read_text(options.nodes_from))
+    return simulate.simulated_page(world, queue, now, options.until, _width()), 0
 
 
-def _namespace(kubeconfig: Path | None) -> str:
-    """The namespace of the current context, as kubectl finds it: the first file that names a current context counts."""
-    usual = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    files = [kubeconfig] if kubeconfig else [Path(path) for path in usual.split(os.pathsep) if path]
-    read = [yaml.safe_load(file.read_text()) or {} for file in files if file.exists()]
-    current = next((config["current-context"] for config in read if config.get("current-context")), "")
-    contexts = [context for config in read for context in config.get("contexts") or () if context["name"] == current]
-    return next((c["context"]["namespace"] for c in contexts if c["context"].get("namespace")), "default")
+async def _topology(options: argparse.Namespace) -> Said:
+    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        return topology_page(await read_yard(client), options.nodes), 0
+
+
+def _duration(text: str) -> float:
+    try:
+        return duration_seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _width() -> int:
+    """Columns of the terminal, as far as there is one."""
+    return min(120, max(60, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
 if __name__ == "__main__":

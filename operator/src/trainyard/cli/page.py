@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from trainyard.api.prose import count
+from trainyard.cli.layout import ago, page, table
 from trainyard.world.records import Job, Pod, Running, Terminated, Waiting
-
-_COLUMN_GAP = "  "
 
 
 def status_page(job: Job, members: Iterable[Pod], now: float) -> str:
@@ -21,7 +20,7 @@ def status_page(job: Job, members: Iterable[Pod], now: float) -> str:
         _failure(job, now),
         _conditions(job, now),
     )
-    return "\n".join("\n".join(lines) + "\n" for part in parts if (lines := list(part)))
+    return page(parts)
 
 
 def _heading(job: Job, now: float) -> Iterator[str]:
@@ -29,13 +28,13 @@ def _heading(job: Job, now: float) -> Iterator[str]:
     nodes = f"{status.ready_nodes} of {job.spec.nodes} nodes train" if job.spec else "its specification makes no sense"
     leaving = ", being deleted" if job.deleted is not None else ""
     phase = f"{status.phase or 'not seen by an operator yet'}{leaving}"
-    yield f"{job.key}: {phase}, attempt {status.attempt}, {nodes}, {_ago(job.created, now)} old"
+    yield f"{job.key}: {phase}, attempt {status.attempt}, {nodes}, {ago(job.created, now)} old"
 
 
 def _waiting(job: Job, now: float) -> Iterator[str]:
     pending = job.status.pending
     if pending:
-        since = f" for {_ago(pending.since, now)}" if pending.since is not None else ""
+        since = f" for {ago(pending.since, now)}" if pending.since is not None else ""
         yield f"Waits{since}: {pending.reason}"
         if pending.message:
             yield f"  {pending.message}"
@@ -44,7 +43,7 @@ def _waiting(job: Job, now: float) -> Iterator[str]:
     stop = job.status.stop
     if stop:
         left = max(0.0, stop.deadline - now)
-        yield f"Was asked to leave {_ago(stop.requested_at, now)} ago ({stop.reason}); killed in {left:.0f} s"
+        yield f"Was asked to leave {ago(stop.requested_at, now)} ago ({stop.reason}); killed in {left:.0f} s"
 
 
 def _errors(job: Job) -> Iterator[str]:
@@ -62,7 +61,7 @@ def _progress(job: Job, now: float) -> Iterator[str]:
             told.append(f"{status.progress.tokens_per_second:,.0f} tokens/s")
         rows.append(("Progress", ", ".join(told)))
     if status.checkpoint:
-        age = f", {_ago(status.checkpoint.time, now)} ago" if status.checkpoint.time is not None else ""
+        age = f", {ago(status.checkpoint.time, now)} ago" if status.checkpoint.time is not None else ""
         rows.append(("Checkpoint", f"step {status.checkpoint.step} of attempt {status.checkpoint.attempt}{age}"))
     if status.plan:
         edges = ", ".join(f"{n} leave a {level}" for level, n in status.plan.ring_edges.items())
@@ -75,7 +74,7 @@ def _progress(job: Job, now: float) -> Iterator[str]:
     lost = status.restarts
     ends = count(lost.failures, "failure"), count(lost.preemptions, "yield"), f"{count(lost.nodes_lost, 'node')} lost"
     rows.append(("Restarts", ", ".join(ends)))
-    yield from _table(rows)
+    yield from table(rows)
 
 
 def _ranks(job: Job, members: Iterable[Pod]) -> Iterator[str]:
@@ -87,7 +86,7 @@ def _ranks(job: Job, members: Iterable[Pod]) -> Iterator[str]:
             (str(membership.rank), pod.name, pod.node or f"({membership.node})", _state(pod))
             for membership, pod in sorted(current, key=lambda pair: pair[0].rank)
         ]
-        yield from _table([("RANK", "POD", "NODE", "TRAINER"), *rows])
+        yield from table([("RANK", "POD", "NODE", "TRAINER"), *rows])
 
 
 def _state(pod: Pod) -> str:
@@ -106,30 +105,13 @@ def _failure(job: Job, now: float) -> Iterator[str]:
     failure = job.status.last_failure
     if failure:
         where = " on ".join(filter(None, (failure.pod, failure.node)))
-        age = f" {_ago(failure.time, now)} ago" if failure.time is not None else ""
+        age = f" {ago(failure.time, now)} ago" if failure.time is not None else ""
         yield f"Attempt {failure.attempt} failed{age}: {failure.reason}{f', {where}' if where else ''}"
         if failure.message:
             yield f"  {failure.message}"
 
 
 def _conditions(job: Job, now: float) -> Iterator[str]:
-    rows = [(c.type, c.status, c.reason, _ago(c.last_transition_time, now), c.message) for c in job.status.conditions]
+    rows = [(c.type, c.status, c.reason, ago(c.last_transition_time, now), c.message) for c in job.status.conditions]
     if rows:
-        yield from _table([("CONDITION", "", "REASON", "SINCE", "MESSAGE"), *rows])
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield _COLUMN_GAP.join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _ago(time: float | None, now: float) -> str:
-    """A length of time as kubectl says it: two units at most, the smaller only where the larger is small."""
-    seconds = int(max(0.0, now - (time or now)))
-    for unit, name, below, part in ((86400, "d", 10, "h"), (3600, "h", 10, "m"), (60, "m", 10, "s")):
-        if seconds >= unit:
-            whole, rest = divmod(seconds, unit)
-            smaller = rest // {"h": 3600, "m": 60, "s": 1}[part]
-            return f"{whole}{name}{smaller}{part}" if whole < below and smaller else f"{whole}{name}"
-    return f"{seconds}s"
+        yield from table([("CONDITION", "", "REASON", "SINCE", "MESSAGE"), *rows])

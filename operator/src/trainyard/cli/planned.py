@@ -1,0 +1,62 @@
+"""What `kubectl trainyard plan` prints: what would become of a job if it were applied now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from trainyard.api.prose import count
+from trainyard.cli.layout import WIDTH, page, wrapped
+from trainyard.cli.question import Answer, ask, waits
+from trainyard.cli.ranks import ranks_table
+from trainyard.cli.why import ahead_lines, explanation_parts, plan_lines
+from trainyard.world.records import Job, World
+
+WOULD_WAIT: Final = 3
+"""Exit code where the job would not start now."""
+
+
+def planned_pages(world: World, jobs: Sequence[Job], now: float, width: int = WIDTH) -> tuple[str, int]:
+    """The pages of several jobs, each as if it were alone, and the exit code: that of a job that would wait, if any would."""
+    pages = [_page_of(world, job, now, width) for job in jobs]
+    return "\n".join(text for text, _ in pages), max(code for _, code in pages)
+
+
+def _page_of(world: World, job: Job, now: float, width: int) -> tuple[str, int]:
+    """One that waits under the same name already would be changed, and does not stand before itself in the queue."""
+    if job.spec is not None and job.spec.suspend:
+        return f"{job.key} would not start: spec.suspend is true.\n", WOULD_WAIT
+    same = next((other for other in world.jobs.values() if other.key == job.key), None)
+    if same is None:
+        return planned_page(ask(world, job, now), width)
+    if waits(same):
+        others = {uid: other for uid, other in world.jobs.items() if other is not same}
+        job = replace(job, created=same.created)
+        return planned_page(ask(replace(world, jobs=others), job, now), width)
+    text, code = planned_page(ask(world, job, now), width)
+    return f"There is a {job.key} already, which is {same.status.phase}; this is about another like it.\n\n{text}", code
+
+
+def planned_page(answer: Answer, width: int = WIDTH) -> tuple[str, int]:
+    """The page of a job that does not exist yet, and the exit code."""
+    chosen = answer.starts
+    if chosen is not None:
+        head = f"{answer.job.key} would start now on {count(len(chosen.nodes), 'node')}."
+        plan = plan_lines(answer.status.plan) if answer.status.plan is not None else iter(())
+        return page([[head], plan, ranks_table(answer.tree, chosen.nodes)]), 0
+    parts = [_waits(answer, width)]
+    reserved = answer.status.reservation
+    if reserved is not None:
+        parts.append(ranks_table(answer.tree, reserved.nodes))
+    elif answer.explanation is not None:
+        parts += explanation_parts(answer.explanation, width)
+    parts.append(ahead_lines(answer.ahead, answer.priority, width))
+    return page(parts), WOULD_WAIT
+
+
+def _waits(answer: Answer, width: int) -> Iterator[str]:
+    pending = answer.status.pending
+    yield f"{answer.job.key} would wait{f': {pending.reason}' if pending is not None else ''}"
+    if pending is not None:
+        yield from wrapped(pending.message, "  ", width=width)

@@ -1,0 +1,129 @@
+"""What `kubectl trainyard why` prints: why a job waits and what would start it, or why it has the nodes that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from trainyard.api.conditions import Phase
+from trainyard.api.model import rfc3339
+from trainyard.api.prose import count
+from trainyard.api.training_job import PlanSummary
+from trainyard.cli.layout import WIDTH, ago, page, table, wrapped
+from trainyard.cli.question import Ahead, Answer
+from trainyard.cli.ranks import ranks_table
+from trainyard.planner.explain import Explanation, Verdict
+from trainyard.topology.tree import Tree
+from trainyard.world.capacity import place_of
+from trainyard.world.records import Job, Pod
+
+MOST_AHEAD = 8
+"""How many of the jobs that come first are named."""
+
+
+def waiting_page(answer: Answer, now: float, width: int = WIDTH) -> str:
+    """The page of a job that waits."""
+    parts = [_head(answer, now, width)]
+    if answer.starts is not None:
+        parts.append(iter(["Its turn has come: the operator would start it now."]))
+    if answer.status.reservation is not None:
+        parts.append(ranks_table(answer.tree, answer.status.reservation.nodes))
+    elif answer.explanation is not None:
+        parts += explanation_parts(answer.explanation, width)
+    parts.append(ahead_lines(answer.ahead, answer.priority, width))
+    return page(parts)
+
+
+def running_page(job: Job, members: Iterable[Pod], tree: Tree, now: float, width: int = WIDTH) -> str:
+    """The page of a job that has nodes: which, in what order, and how good they are. tree: as the network is now."""
+    current = [pod for pod in members if pod.membership and pod.membership.attempt == job.status.attempt and pod.live]
+    current.sort(key=lambda pod: pod.membership.rank if pod.membership else 0)
+    nodes = [place_of(pod) for pod in current]
+    age = ago(job.status.started_at, now)
+    head = f"{job.key}: {job.status.phase}, attempt {job.status.attempt} for {age}, {count(len(nodes), 'node')}"
+    plan = plan_lines(job.status.plan) if job.status.plan is not None else iter(())
+    return page([wrapped(head, width=width), plan, ranks_table(tree, nodes)])
+
+
+def other_page(job: Job, width: int = WIDTH) -> str:
+    """The page of a job that neither waits nor has nodes."""
+    status = job.status
+    lines = [f"{job.key}: {status.phase or 'not seen by an operator yet'}"]
+    lines += [line for error in job.errors for line in wrapped(str(error), "  ", width=width)]
+    said = [condition for condition in status.conditions if condition.type in _TELLING and condition.status == "True"]
+    lines += [line for one in said for line in wrapped(f"{one.reason}: {one.message}", "  ", "    ", width)]
+    return page([lines])
+
+
+_TELLING = ("Suspended", "Failed", "Completed")
+
+
+def explanation_parts(found: Explanation, width: int = WIDTH) -> list[Iterator[str]]:
+    """The numbers and the ways."""
+    return [_never(found.verdict, width), _best(found.verdict), _left_out(found, width), _ways(found, width)]
+
+
+def plan_lines(plan: PlanSummary) -> Iterator[str]:
+    """A plan in numbers."""
+    rows = [("Nodes", f"{plan.nodes}, all within one {plan.span}" if plan.span != "cluster" else str(plan.nodes))]
+    if plan.spans:
+        rows.append(("Domains", ", ".join(f"{level} {n}" for level, n in plan.spans.items())))
+    if plan.ring_edges:
+        rows.append(("Ring edges", ", ".join(f"{n} leave a {level}" for level, n in plan.ring_edges.items())))
+    yield from table(rows)
+
+
+def ahead_lines(ahead: Sequence[Ahead], priority: int, width: int = WIDTH) -> Iterator[str]:
+    """Who comes first in the queue."""
+    if not ahead:
+        yield "Nobody is ahead of it in the queue."
+        return
+    named = [
+        f"{one.key} ({count(one.members, 'node')}"
+        + (f", priority {one.priority})" if one.priority != priority else ")")
+        for one in ahead[:MOST_AHEAD]
+    ]
+    rest = f" and {len(ahead) - MOST_AHEAD} more" if len(ahead) > MOST_AHEAD else ""
+    yield from wrapped(f"{', '.join(named)}{rest}", "Ahead of it in the queue: ", "  ", width)
+
+
+def _head(answer: Answer, now: float, width: int) -> Iterator[str]:
+    job, pending = answer.job, answer.status.pending
+    since = answer.status.waiting_since if answer.status.waiting_since is not None else job.created
+    reason = f": {pending.reason}" if pending is not None and answer.starts is None else ""
+    phase = "waits" if job.status.phase in (None, Phase.PENDING) else f"is {job.status.phase}"
+    yield f"{job.key} {phase} since {rfc3339(round(since))} ({ago(since, now)}){reason}"
+    if pending is not None and pending.message:
+        yield from wrapped(pending.message, "  ", width=width)
+
+
+def _never(found: Verdict, width: int) -> Iterator[str]:
+    if not found.ever:
+        text = f"No {found.within or 'part of the cluster'} could hold it even if all {found.eligible} eligible nodes were empty."
+        yield from wrapped(text, width=width)
+
+
+def _best(found: Verdict) -> Iterator[str]:
+    rows = [("LEVEL", "BEST DOMAIN", "FREE", "OF")]
+    rows += [(best.level, best.domain, str(best.free), str(best.total)) for best in found.best]
+    yield from table(rows, right=(2, 3))
+
+
+def _left_out(found: Explanation, width: int) -> Iterator[str]:
+    out = ", ".join(f"{n} {reason}" for reason, n in found.verdict.excluded.items())
+    if out:
+        yield from wrapped(out, "Nodes left out: ", "  ", width)
+    lacking = ", ".join(f"{n} have too little {resource}" for resource, n in found.lacking.items())
+    if lacking:
+        yield from wrapped(lacking, "Of the others that are not free: ", "  ", width)
+
+
+def _ways(found: Explanation, width: int) -> Iterator[str]:
+    if not found.ways:
+        yield "No single change was found that would start it."
+    else:
+        yield "Each of these would start it, cheapest first:"
+    margin = len(str(len(found.ways)))
+    for number, way in enumerate(found.ways, start=1):
+        yield from wrapped(way.text, f"  {number:>{margin}}. ", width=width)
+    if not found.complete:
+        yield "There may be more: no more plans are tried for one answer."
