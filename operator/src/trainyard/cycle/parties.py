@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from trainyard.api.training_job import TrainingJobSpec, Victim
+from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus, Victim
 from trainyard.cycle.budget import FORECASTS, Budget
 from trainyard.cycle.locality import Locality, locality
 from trainyard.cycle.memory import Memory
-from trainyard.cycle.room import Keep, Room
+from trainyard.cycle.outlook import View
+from trainyard.cycle.room import Kept, Room
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
@@ -26,12 +27,14 @@ class Parties:
     """Everybody whom a decision about nodes may concern.
 
     claimed: uids of the victims chosen in this cycle. memory: what the planner said in it. ends: when those who said how long
-    they run leave at the latest, and what that frees. forecasts: how many more this cycle makes.
+    they run leave at the latest, and what that frees. view: what is known of the network. forecasts: how many
+    more this cycle makes.
     """
 
     jobs: tuple[Job, ...]
     gangs: Mapping[str, Gang]
     decisions: Mapping[str, Decision]
+    view: View
     candidates: tuple[Candidate, ...]
     ends: tuple[End, ...] = ()
     forecasts: Budget = field(default_factory=lambda: Budget(FORECASTS))
@@ -45,16 +48,18 @@ class Seeker:
 
     kept: nodes it may not have, each with what it is kept for; firm: those of them that it may not have either although it says
     how long it runs. fewest: members with which it would start rather than wait. locality: how far it may spread now.
+    doubtful: nodes on which it failed lately.
     """
 
     job: Job
     request: Request
     priority: int
     preempts: bool
-    kept: Mapping[str, Keep]
-    firm: Mapping[str, Keep]
+    kept: Kept
+    firm: Kept
     fewest: int
     locality: Locality
+    doubtful: frozenset[str] = frozenset()
 
 
 def seeker_of(world: World, job: Job, room: Room, now: float) -> Seeker:
@@ -72,7 +77,16 @@ def seeker_of(world: World, job: Job, room: Room, now: float) -> Seeker:
         firm=kept if gone_by is None else room.kept_from(job.key, priority, gone_by),
         fewest=job.spec.fewest_nodes,
         locality=where,
+        doubtful=doubtful(job.status, now),
     )
+
+
+def doubtful(status: TrainingJobStatus, now: float) -> frozenset[str]:
+    """Nodes on which a job failed first lately."""
+    failure = status.last_failure
+    if failure is None or not failure.node or failure.time is None or now - failure.time > deadlines.DOUBTFUL:
+        return frozenset()
+    return frozenset({failure.node})
 
 
 def leaving_takes(spec: TrainingJobSpec) -> float:

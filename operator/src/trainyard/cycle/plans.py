@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from trainyard.cycle.parties import Parties, Seeker
-from trainyard.cycle.room import Keep, Room
+from trainyard.cycle.room import Kept, Room
 from trainyard.planner.forecast import Start, earliest
+from trainyard.planner.outlook import Outlook
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.preempt import Preemption, preempt
-from trainyard.planner.request import Request
 from trainyard.world.supply import Supply
 
 KEPT: Final = "kept for others"
 """Why a node that somebody else is gathering is not eligible."""
 
 
-def find(
-    seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room, soon: bool = False
-) -> Placement | Shortfall:
+def find(seeker: Seeker, kept: Kept, parties: Parties, room: Room, soon: bool = False) -> Placement | Shortfall:
     """All nodes that the seeker asks for. kept: nodes that it may not have."""
-    question = (soon, room.version, parties.memory.wish(seeker.request), frozenset(kept))
-    return parties.memory.recall(question, lambda: place(_supply(seeker, kept, room, soon), seeker.request))
+    question = (soon, room.version, parties.memory.wish(seeker.request), kept.number, seeker.doubtful)
+    outlook = parties.view.outlook
+    return parties.memory.recall(
+        question, lambda: place(_supply(seeker, kept, room, soon), seeker.request, outlook(seeker.doubtful))
+    )
 
 
-def find_fewer(
-    seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room, soon: bool = False
-) -> Placement | None:
+def find_fewer(seeker: Seeker, kept: Kept, parties: Parties, room: Room, soon: bool = False) -> Placement | None:
     """As many nodes as there are for a job that may run smaller; None where that is fewer than it needs."""
     if seeker.fewest >= seeker.request.nodes:
         return None
-    question = ("fewer", soon, room.version, parties.memory.wish(seeker.request), frozenset(kept), seeker.fewest)
-    return parties.memory.recall(question, lambda: _largest(_supply(seeker, kept, room, soon), seeker))
+    question = ("fewer", soon, room.version, parties.memory.wish(seeker.request), kept.number, seeker.fewest)
+    outlook = parties.view.outlook
+    return parties.memory.recall(question, lambda: _largest(_supply(seeker, kept, room, soon), seeker, outlook()))
 
 
-def _supply(seeker: Seeker, kept: Mapping[str, Keep], room: Room, soon: bool) -> Supply:
+def _supply(seeker: Seeker, kept: Kept, room: Room, soon: bool) -> Supply:
     supply = (room.soon if soon else room.now).supply(seeker.request.demand)
     return supply.without(kept, KEPT) if kept else supply
 
 
-def _largest(supply: Supply, seeker: Seeker) -> Placement | None:
+def _largest(supply: Supply, seeker: Seeker, outlook: Outlook) -> Placement | None:
     """The largest gang between the fewest and one less than all that has a place.
 
     Of the room of a domain all can be had, so the roomiest domain says how many; where parts of the gang must stay together
@@ -57,7 +56,7 @@ def _largest(supply: Supply, seeker: Seeker) -> Placement | None:
     found: Placement | None = None
     size = high
     while low <= high:
-        tried = place(supply, _of_size(request, size))
+        tried = place(supply, replace(request, nodes=size), outlook)
         if isinstance(tried, Placement):
             found, low = tried, size + 1
         else:
@@ -66,20 +65,16 @@ def _largest(supply: Supply, seeker: Seeker) -> Placement | None:
     return found
 
 
-def _of_size(request: Request, nodes: int) -> Request:
-    return replace(request, nodes=nodes)
-
-
-def make_way(seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room) -> Preemption | None:
+def make_way(seeker: Seeker, kept: Kept, parties: Parties, room: Room) -> Preemption | None:
     """Who of lower priority must leave for the seeker."""
     staying = [candidate for candidate in parties.candidates if candidate.uid not in parties.claimed]
-    question = ("preempt", room.version, parties.memory.wish(seeker.request), frozenset(kept), seeker.priority)
+    question = ("preempt", room.version, parties.memory.wish(seeker.request), kept.number, seeker.priority)
     return parties.memory.recall(
         question, lambda: preempt(room.soon, seeker.request, seeker.priority, staying, frozenset(kept))
     )
 
 
-def expect(seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Room, now: float) -> Start | None:
+def expect(seeker: Seeker, kept: Kept, parties: Parties, room: Room, now: float) -> Start | None:
     """When the seeker can start at the latest, and where; None where nobody can say, or enough was said in this cycle.
 
     Whoever holds nodes leaves when it has run as long as it may. Those of lower priority are in nobody's way: they can be asked
@@ -90,7 +85,14 @@ def expect(seeker: Seeker, kept: Mapping[str, Keep], parties: Parties, room: Roo
         for candidate in parties.candidates
         if seeker.preempts and candidate.priority < seeker.priority and candidate.uid not in parties.claimed
     ]
-    question = ("expect", room.version, parties.memory.wish(seeker.request), frozenset(kept), len(lower))
+    question = (
+        "expect",
+        room.version,
+        parties.memory.wish(seeker.request),
+        kept.number,
+        seeker.priority,
+        seeker.preempts,
+    )
 
     def ask() -> Start | None:
         if not parties.forecasts.spend():

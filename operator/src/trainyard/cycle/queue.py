@@ -20,6 +20,7 @@ from trainyard.cycle.again import Again, again
 from trainyard.cycle.candidates import candidates
 from trainyard.cycle.gate import gate
 from trainyard.cycle.keeps import keeps
+from trainyard.cycle.outlook import View
 from trainyard.cycle.parties import Parties, Seeker, ends, leaving, seeker_of
 from trainyard.cycle.plans import find, find_fewer
 from trainyard.cycle.reserve import await_victims, keep_reserved, reserve, standing_of, take
@@ -59,6 +60,7 @@ def serve(
         jobs=tuple(everyone),
         gangs=gangs,
         decisions=decisions,
+        view=View(world, tree, tuple(job.with_status(decisions[job.uid].status) for job in everyone), gangs),
         candidates=candidates(world, everyone, gangs, decisions, now),
         ends=ends(everyone, gangs, decisions),
     )
@@ -116,7 +118,7 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
         return _resume(world, tree, seeker, resumed, parties, room, now)
     if isinstance(found, Placement):
         return _begin(world, tree, seeker, found, room, now)
-    lent = find(seeker, seeker.firm, parties, room) if seeker.firm != seeker.kept else found
+    lent = find(seeker, seeker.firm, parties, room) if seeker.firm is not seeker.kept else found
     if isinstance(lent, Placement):
         return _begin(world, tree, seeker, lent, room, now)
     later = find(seeker, seeker.kept, parties, room, soon=True)

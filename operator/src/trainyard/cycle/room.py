@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from trainyard.world.capacity import place_of
 from trainyard.world.demand import Demand
@@ -33,6 +34,26 @@ class Keep:
         return key != self.key and (priority == self.priority or (self.from_lower and priority < self.priority))
 
 
+class Kept(Mapping[str, Keep]):
+    """Nodes that a job may not have, each with what it is kept for. number: the same for the same nodes, within one cycle."""
+
+    def __init__(self, number: int, keeps: Iterable[Keep]) -> None:
+        self.number = number
+        self._by_node = {node: keep for keep in keeps for node in keep.nodes}
+
+    def __getitem__(self, node: str) -> Keep:
+        return self._by_node[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_node)
+
+    def __len__(self) -> int:
+        return len(self._by_node)
+
+
+NOTHING: Final = Kept(-1, ())
+
+
 @dataclass(slots=True)
 class Room:
     """Two views of the same nodes. now: what is free this instant. soon: what will be, when all that is leaving has left.
@@ -43,6 +64,7 @@ class Room:
     now: View
     soon: View
     kept: list[Keep] = field(default_factory=list)
+    _known: dict[tuple[int, ...], Kept] = field(default_factory=dict)
 
     @property
     def version(self) -> int:
@@ -71,17 +93,28 @@ class Room:
         if keep.nodes:
             self.kept.append(keep)
 
-    def kept_from(self, key: str, priority: int, gone_by: float | None = None) -> dict[str, Keep]:
+    def kept_from(self, key: str, priority: int, gone_by: float | None = None) -> Kept:
         """Nodes that a job may not have, each with what it is kept for.
 
         gone_by: when the job is sure to have left, if it starts now; None: never.
         """
-        return {
-            node: keep
-            for keep in self.kept
-            if keep.binds(key, priority) and not _in_time(gone_by, keep.until)
-            for node in keep.nodes
-        }
+        binding = tuple(
+            n for n, keep in enumerate(self.kept) if keep.binds(key, priority) and not _in_time(gone_by, keep.until)
+        )
+        return self.among(binding)
+
+    def among(self, binding: tuple[int, ...]) -> Kept:
+        """What these keep, by their numbers."""
+        if not binding:
+            return NOTHING
+        if binding not in self._known:
+            self._known[binding] = Kept(len(self._known), (self.kept[n] for n in binding))
+        return self._known[binding]
+
+    def never_lent(self, kept: Kept) -> Kept:
+        """Of these, what is kept until nobody knows when."""
+        numbers = {id(keep) for keep in kept.values() if keep.until is None}
+        return self.among(tuple(n for n, keep in enumerate(self.kept) if id(keep) in numbers))
 
     def lent(self, key: str, priority: int, nodes: Iterable[str]) -> float | None:
         """When the first of these nodes, which are kept for others, is needed; None where none is."""

@@ -8,7 +8,7 @@ from trainyard.api.conditions import Reason
 from trainyard.api.model import rfc3339
 from trainyard.cycle.parties import Parties, Seeker
 from trainyard.cycle.plans import expect, find
-from trainyard.cycle.room import Keep, Room
+from trainyard.cycle.room import NOTHING, Keep, Room
 from trainyard.cycle.waiting import Waiting, wait
 from trainyard.planner.place import CLUSTER, Placement, Shortfall
 from trainyard.world.records import Job
@@ -20,7 +20,7 @@ def stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: fl
     """What a job says that has no place now. What it waits for is kept from those behind it."""
     job = seeker.job.with_status(seeker.job.status.but(reservation=None))
     later = _relaxed_later(seeker)
-    if seeker.kept and isinstance(find(seeker, {}, parties, room), Placement):
+    if seeker.kept and isinstance(find(seeker, NOTHING, parties, room), Placement):
         message = f"{short.message}; {_kept_for(seeker, room)}{later}"
         waiting = wait(job, Reason.BEHIND_OTHERS, message, _after_them(seeker, parties, room), now)
         return _look_again(waiting, seeker, (keep.wake for keep in seeker.kept.values()))
@@ -74,8 +74,7 @@ def _after_them(seeker: Seeker, parties: Parties, room: Room) -> tuple[str, ...]
     until = min((keep.until for keep in seeker.kept.values() if keep.until is not None), default=None)
     if until is None:
         return helps
-    never_lent = {node: keep for node, keep in seeker.kept.items() if keep.until is None}
-    if not isinstance(find(seeker, never_lent, parties, room), Placement):
+    if not isinstance(find(seeker, room.never_lent(seeker.kept), parties, room), Placement):
         return helps
     return (*helps, f"a spec.maxRuntime with which it has left by {rfc3339(round(until))}")
 

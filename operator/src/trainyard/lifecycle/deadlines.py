@@ -6,6 +6,8 @@ from typing import Final
 
 START: Final = 600.0
 """From the start of an attempt until all of its trainer containers run. Most of it is for pulling images."""
+DOUBTFUL: Final = 24 * 3600.0
+"""How long a job would rather not have a node on which it failed first, where another is as good."""
 USUAL_START: Final = 60.0
 """From the start of an attempt until it trains, where the images are there: an estimate, for those who ask when it will be gone.
 Nobody is delayed where it takes longer: who trains on lent nodes leaves them in time."""
