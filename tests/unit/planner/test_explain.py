@@ -318,8 +318,11 @@ def scenes(draw: st.DrawFn) -> Scene:
     owners = {name: draw(st.sampled_from(["", "", "other", "p", "q", "r", "kept"])) for name in nodes}
     jobs = {job: tuple(n for n, owner in owners.items() if owner == job) for job in "pqr"}
     level = draw(st.sampled_from([None, "spine", "leaf", "leaf", "rack"]))
+    segment = draw(st.sampled_from([1, 1, 2]))
     wanted = gang(
-        draw(st.integers(1, 5)),
+        segment * draw(st.integers(1, 5 // segment)),
+        segment=segment,
+        segment_level="leaf" if segment > 1 else None,
         level=level,
         required=level is not None and draw(st.booleans()),
         avoid=frozenset(some_of(draw, nodes) if draw(st.integers(0, 3)) == 0 else ()),

@@ -93,7 +93,10 @@ def waits(draw):
             taken[name] += gpus
         ends.append(end(NOW + draw(st.integers(-1, 4)), *held, gpus=gpus))
     level = draw(st.sampled_from([None, "spine", "leaf"]))
-    wanted = gang(draw(st.integers(1, 4)), level=level, required=level is not None and draw(st.booleans()))
+    segment = draw(st.sampled_from([1, 1, 2]))
+    nodes = segment * draw(st.integers(1, 4 // segment))
+    required = level is not None and draw(st.booleans())
+    wanted = gang(nodes, level=level, required=required, segment=segment, segment_level="leaf" if segment > 1 else None)
     return cluster, {name: {GPU: 8 - used} for name, used in taken.items()}, wanted, ends
 
 
