@@ -35,7 +35,7 @@ def table(page: str) -> list[str]:
     """The lines of domains and nodes."""
     lines = page.splitlines()
     first = next(n for n, line in enumerate(lines) if line.startswith("DOMAIN"))
-    return lines[first:-1]
+    return lines[first : next(n for n, line in enumerate(lines) if line.startswith("READY: "))]
 
 
 def head(page: str) -> list[str]:

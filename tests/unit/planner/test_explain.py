@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.clusters import FABRIC, GPU, MEMBER, a_cluster, a_node, a_pod, clusters, some_of
 from trainyard.planner import ways as module
-from trainyard.planner.explain import Best, explain, sentence
+from trainyard.planner.explain import Best, explain, hints, sentence
 from trainyard.planner.loss import loss
 from trainyard.planner.place import Placement, place
 from trainyard.planner.preempt import Candidate
@@ -362,6 +362,14 @@ def test_no_single_job_and_no_broader_level_and_no_smaller_gang_is_overlooked(sc
     assert any(way.kind is Kind.RELAX for way in offered) == relaxed
     fits = [n for n in range(1, scene.wanted.nodes) if scene.after(Way(Kind.SHRINK, 0.0, "", members=n)).starts]
     assert [way.members for way in offered if way.kind is Kind.SHRINK] == fits[-1:]
+
+
+@settings(max_examples=50)
+@given(scenes())
+def test_hints_are_the_cheapest_of_the_ways_that_are_found_at_once(scene):
+    later = {Kind.YIELD, Kind.WAIT}
+    at_once = [way.text for way in explain(scene.case).ways if way.kind not in later and "; then " not in way.text]
+    assert list(hints(scene.case)) == at_once[:3]
 
 
 @settings(max_examples=50)

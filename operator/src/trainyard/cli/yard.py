@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainyard.api.template import ACCELERATORS
+from trainyard.cli.gangs import gangs_lines
 from trainyard.cli.labels import labels_heading, labels_notes, labels_table
+from trainyard.planner.fragmentation import kinds
 from trainyard.topology.coverage import Coverage, coverage
 from trainyard.topology.detection import detect
 from trainyard.topology.tree import Path, Tree, build, natural
 from trainyard.world.capacity import free, place_of
+from trainyard.world.inventory import Inventory
 from trainyard.world.records import Node, Pod, World
 
 MOST_NODES: Final = 64
@@ -40,6 +43,7 @@ def topology_page(world: World, nodes: bool | None = None) -> str:
         _table(labels_table(covered)),
         labels_notes(covered),
         yard.lines(each),
+        gangs_lines(kinds(Inventory.of(world))),
     )
     return "\n".join("\n".join(lines) + "\n" for part in parts if (lines := list(part)))
 

@@ -77,8 +77,7 @@ def explain(case: Case) -> Explanation:
     level = broader(supposed.supply, case.request)
     if level is not None:
         found += _besides(trials, level)
-    order = list(Kind)
-    found.sort(key=lambda way: (way.cost, order.index(way.kind), way.text))
+    found.sort(key=_cheapest)
     return Explanation(
         verdict=verdict(supposed.supply, case.request),
         lacking=_lacking(supposed),
@@ -88,7 +87,20 @@ def explain(case: Case) -> Explanation:
     )
 
 
-_KINDS = (relax, shrink, kept, lifts, free, give_way, wait)
+def hints(case: Case, most: int = 3) -> tuple[str, ...]:
+    """A few of the ways in sentences, cheapest first: those that are found by counting and a plan or two. For the many jobs of a
+    queue; who has to yield, and until when one waits, is left to `explain`."""
+    trials = Trials(case)
+    found = sorted((way for kind in _QUICK for way in kind(trials)), key=_cheapest)
+    return tuple(way.text for way in found[:most])
+
+
+def _cheapest(way: Way) -> tuple[float, int, str]:
+    return way.cost, list(Kind).index(way.kind), way.text
+
+
+_QUICK = (relax, shrink, kept, lifts, free)
+_KINDS = (*_QUICK, give_way, wait)
 """Where plans are spent, in this order: what the job's owner can change alone comes first."""
 
 
