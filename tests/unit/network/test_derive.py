@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.networks import a_spec, annotated, derived, some_nodes
+from support.networks import values as named
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.names import is_reserved_env
 from trainyard.api.training_job import TrainingJobSpec
@@ -142,3 +144,135 @@ def test_each_name_once_and_the_jobs_last(of_fabric, of_template, of_network):
         name: value for name, value in of_network if not is_reserved_env(name)
     }
     assert not {s.name for s in found.settings if s.source is not Source.JOB} & {name for name, _ in of_template}
+
+
+# On a fast network, and where nodes differ ------------------------------------------------------------------------------
+
+HCAS = "trainyard.dev/hcas"
+INTERFACE = "trainyard.dev/interface"
+
+
+def test_adapters_are_the_nodes_own_where_nodes_differ():
+    nodes = [
+        annotated(some_nodes(1, first=0)[0], **{HCAS: "mlx5_0,mlx5_1"}),
+        annotated(some_nodes(1, first=1)[0], **{HCAS: "mlx5_10, mlx5_2"}),
+    ]
+    settings = derived(a_spec(), nodes, fabric(kind="infiniband", interface="eth0"))
+    assert named(settings, "n-0")["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert named(settings, "n-1")["NCCL_IB_HCA"] == "=mlx5_2,mlx5_10"
+    assert "NCCL_IB_HCA" not in named(settings)
+    assert named(settings, "n-0").keys() == named(settings, "n-1").keys() == {*named(settings), "NCCL_IB_HCA"}
+
+
+def test_nodes_alike_share_all_settings():
+    settings = derived(a_spec(), some_nodes(4, "b200-8x"))
+    assert settings.by_node == {}
+    assert named(settings)["NCCL_IB_HCA"] == "=ibp0,ibp1,ibp2,ibp3,ibp4,ibp5,ibp6,ibp7"
+
+
+def test_the_narrower_word_on_adapters_wins():
+    of_machine, of_fabric = some_nodes(1, "b200-8x")[0], fabric(profile="coreweave-ib", rdma={"devices": ["a", "b"]})
+    of_node = annotated(of_machine, **{HCAS: "c"})
+    assert named(derived(a_spec(), [of_machine]))["NCCL_IB_HCA"].startswith("=ibp0,")
+    assert named(derived(a_spec(), [of_machine], of_fabric))["NCCL_IB_HCA"] == "=a,b"
+    assert named(derived(a_spec(), [of_node], of_fabric))["NCCL_IB_HCA"] == "=c"
+    job_says = a_spec(wishes={"NCCL_IB_HCA": "d"})
+    assert named(derived(job_says, [of_node], of_fabric))["NCCL_IB_HCA"] == "d"
+
+
+def test_on_the_hosts_network_the_interface_is_the_nodes_and_no_profiles():
+    nodes = [
+        annotated(some_nodes(1, "b200-8x", first=0)[0], **{INTERFACE: "ens1"}),
+        annotated(some_nodes(1, "b200-8x", first=1)[0], **{INTERFACE: "ens2"}),
+        *some_nodes(1, "b200-8x", first=2),
+    ]
+    settings = derived(a_spec(pod={"hostNetwork": True}), nodes)
+    assert [named(settings, f"n-{n}").get("NCCL_SOCKET_IFNAME") for n in range(3)] == ["=ens1", "=ens2", None]
+    in_pods = derived(a_spec(), nodes)
+    assert named(in_pods)["NCCL_SOCKET_IFNAME"] == "=eth0"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, {"NCCL_IB_TC": "106", "NCCL_IB_ADDR_FAMILY": "AF_INET"}),
+        ({"dscp": 24}, {"NCCL_IB_TC": "96"}),
+        ({"dscp": 24, "ecn": 1}, {"NCCL_IB_TC": "97"}),
+        ({"ecn": 0}, {"NCCL_IB_TC": "104"}),
+        ({"addressFamily": "AF_INET6"}, {"NCCL_IB_ADDR_FAMILY": "AF_INET6"}),
+        ({"addressRange": "10.4.0.0/16"}, {"NCCL_IB_ADDR_RANGE": "10.4.0.0/16"}),
+        ({"serviceLevel": 3}, {"NCCL_IB_SL": "3"}),
+        ({"rails": "isolated"}, {"NCCL_CROSS_NIC": "0"}),
+        ({"rails": "one"}, {"NCCL_CROSS_NIC": "1"}),
+        ({"rails": "routed"}, {}),
+        ({"timeout": 18}, {"NCCL_IB_TIMEOUT": "18"}),
+        ({"timeout": 23}, {"NCCL_IB_TIMEOUT": "21"}),
+        ({"devices": ["mlx5_1"]}, {"NCCL_IB_HCA": "=mlx5_1"}),
+    ],
+)
+def test_each_field_of_a_fabric_replaces_the_profiles_own(said, expected):
+    found = named(derived(a_spec(), some_nodes(2), fabric(kind="roce", rdma=said)))
+    assert expected.items() <= found.items()
+    if "rails" not in said or said["rails"] == "routed":
+        assert "NCCL_CROSS_NIC" not in found
+
+
+def test_a_range_of_addresses_of_one_family_is_not_written_for_another():
+    found = named(
+        derived(a_spec(), some_nodes(2), fabric(profile="coreweave-gb300", rdma={"addressFamily": "AF_INET"}))
+    )
+    assert (found["NCCL_IB_ADDR_FAMILY"], found.get("NCCL_IB_ADDR_RANGE")) == ("AF_INET", None)
+
+
+def test_the_fabrics_variables_win_over_what_follows_and_over_the_profile():
+    on = fabric(profile="gcp-gib", env=[("NCCL_IB_TC", "1"), ("NCCL_IB_QPS_PER_CONNECTION", "2"), ("NCCL_NET", "IB")])
+    settings = derived(a_spec(), some_nodes(2), on)
+    assert {"NCCL_IB_TC": "1", "NCCL_IB_QPS_PER_CONNECTION": "2", "NCCL_NET": "IB"}.items() <= named(settings).items()
+    assert {s.source for s in settings.settings if s.name.startswith("NCCL_IB_QPS")} == {Source.FABRIC}
+
+
+@pytest.mark.parametrize(
+    ("cliques", "pod", "expected"),
+    [
+        (["c.1", "c.1"], {"resourceClaims": [{"name": "channel", "resourceClaimTemplateName": "t"}]}, "1"),
+        (["c.1", "c.2"], {"resourceClaims": [{"name": "channel", "resourceClaimTemplateName": "t"}]}, None),
+        (["c.1", "c.1"], {}, "0"),
+    ],
+)
+def test_nvlink_beyond_the_node_is_demanded_in_one_clique_and_only_with_a_channel(cliques, pod, expected):
+    nodes = [
+        node
+        for n, clique in enumerate(cliques)
+        for node in some_nodes(1, "gb300-4x", labels={"nvidia.com/gpu.clique": clique}, first=n)
+    ]
+    assert named(derived(a_spec(pod=pod), nodes)).get("NCCL_MNNVL_ENABLE") == expected
+
+
+def test_the_family_of_the_meeting_is_the_fabrics():
+    on = fabric(interface="eth0", addressFamily="AF_INET6")
+    assert named(derived(a_spec(), some_nodes(2), on))["NCCL_SOCKET_FAMILY"] == "AF_INET6"
+    assert "NCCL_SOCKET_FAMILY" not in named(derived(a_spec(limits={"cpu": 4}), some_nodes(2), on))
+
+
+def test_each_reason_of_what_follows_from_a_machine_says_of_which():
+    settings = derived(a_spec(), some_nodes(2, "BM.GPU.H100.8"), fabric(profile="oci-roce-host"))
+    by_name = {setting.name: setting for setting in settings.settings}
+    assert by_name["NCCL_CUMEM_ENABLE"].source is Source.PROFILE
+    assert "BM.GPU.H100.8" in by_name["NCCL_CUMEM_ENABLE"].reason
+    assert "10 << 2 | 1" in by_name["NCCL_IB_TC"].reason
+    assert "longer than the process group's 120 s" in by_name["NCCL_IB_TIMEOUT"].reason
+
+
+marks = st.sampled_from([{}, {HCAS: "mlx5_0"}, {HCAS: "mlx5_0,mlx5_3"}, {INTERFACE: "ens1"}])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["p5.48xlarge", "p5en.48xlarge", ""]), marks), min_size=1, max_size=5))
+def test_a_node_gets_what_it_would_get_alone(drawn):
+    nodes = [annotated(some_nodes(1, kind, first=n)[0], **mark) for n, (kind, mark) in enumerate(drawn)]
+    on = fabric(profile="roce")
+    whole = derived(a_spec(nodes=5), nodes, on)
+    for node in nodes:
+        assert named(whole, node.name) == named(derived(a_spec(nodes=5), [node], on))
+        listed = [setting.name for setting in whole.on(node.name).settings]
+        assert len(listed) == len(set(listed))
+    assert named(derived(a_spec(nodes=5), nodes[::-1], on)) == named(whole)

@@ -12,7 +12,7 @@ from trainyard.api.fabric import FabricSpec, PodAdditions
 from trainyard.contract.plan import digest
 from trainyard.network.choice import described
 from trainyard.network.derive import derive
-from trainyard.network.settings import Settings
+from trainyard.network.settings import Setting, Settings, Source
 from trainyard.render.pod import pinned, pod, pods, trial_pod
 from trainyard.world.selection import admits
 
@@ -251,6 +251,83 @@ def test_what_the_job_mounts_wins_over_what_the_fabric_adds():
         "mine",
         "torch",
     ]
+
+
+def test_each_pod_gets_the_settings_of_its_node():
+    job = a_job()
+    both = Setting("NCCL_DEBUG", "WARN", Source.DERIVED, "because")
+    own = {
+        node: (Setting("NCCL_IB_HCA", f"={node}", Source.DERIVED, "because"),)
+        for node in ("a1-0", "a1-1", "a2-0", "a2-1")
+    }
+    settings = Settings(settings=(both,), by_node=own)
+    for rank, made in enumerate(pods(job, a_plan(job), range(4), settings)):
+        env = {v["name"]: v.get("value") for v in trainer(made)["env"]}
+        assert env["NCCL_IB_HCA"] == f"={a_plan(job).members[rank].node}"
+        assert env["NCCL_DEBUG"] == "WARN"
+
+
+def test_devices_of_the_network_are_asked_for_beside_those_of_the_job():
+    added = PodAdditions(resources={"rdma/ib": "1", "nvidia.com/gpu": "4"})
+    job = a_job(container={"resources": {"limits": {"nvidia.com/gpu": 8}, "requests": {"cpu": 4}}})
+    assert trainer(rendered(job, settings=Settings(additions=added)))["resources"] == {
+        "limits": {"nvidia.com/gpu": 8, "rdma/ib": "1"},
+        "requests": {"cpu": 4},
+    }
+    assert trainer(rendered(a_job(), settings=Settings(additions=added)))["resources"]["limits"]["rdma/ib"] == "1"
+    assert "resources" not in trainer(rendered(a_job()))
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "expected"),
+    [
+        (None, Settings(), None),
+        (None, Settings(additions=PodAdditions(capabilities=("IPC_LOCK",))), {"capabilities": {"add": ["IPC_LOCK"]}}),
+        (
+            {"runAsUser": 7, "capabilities": {"drop": ["ALL"], "add": ["SYS_NICE"]}},
+            Settings(additions=PodAdditions(capabilities=("IPC_LOCK", "SYS_NICE"))),
+            {"runAsUser": 7, "capabilities": {"drop": ["ALL"], "add": ["SYS_NICE", "IPC_LOCK"]}},
+        ),
+        (
+            {"capabilities": {"add": ["ALL"]}},
+            Settings(additions=PodAdditions(capabilities=("IPC_LOCK",))),
+            {"capabilities": {"add": ["ALL"]}},
+        ),
+        (None, Settings(privileged=True), {"privileged": True}),
+        ({"privileged": False}, Settings(privileged=True), {"privileged": False}),
+    ],
+)
+def test_rights_that_the_network_needs_are_added_and_none_is_forced_on_the_job(own, settings, expected):
+    container = {} if own is None else {"securityContext": own}
+    assert trainer(rendered(a_job(container=container), settings=settings)).get("securityContext") == expected
+
+
+def test_on_a_network_that_needs_the_hosts_the_pod_is_on_it_unless_it_says_no():
+    on_host = Settings(host_network=True)
+    made = rendered(a_job(), settings=on_host)["spec"]
+    assert (made["hostNetwork"], made["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    refused = rendered(a_job(pod={"hostNetwork": False}), settings=on_host)["spec"]
+    assert (refused["hostNetwork"], "dnsPolicy" in refused) == (False, False)
+
+
+def test_annotations_and_sidecars_of_the_network_stand_before_the_jobs_which_win():
+    added = PodAdditions(
+        annotations={"net": "fabric", "more": "fabric"},
+        init_containers=(
+            {"name": "daemon", "image": "fabric", "restartPolicy": "Always"},
+            {"name": "own", "image": "no"},
+        ),
+    )
+    template = {
+        "metadata": {"annotations": {"net": "mine"}},
+        "spec": {
+            "containers": [{"name": "trainer", "image": "trainyard/trainer"}],
+            "initContainers": [{"name": "own", "image": "mine"}],
+        },
+    }
+    made = rendered(a_job(template=template), settings=Settings(additions=added))
+    assert (made["metadata"]["annotations"]["net"], made["metadata"]["annotations"]["more"]) == ("mine", "fabric")
+    assert [c["image"] for c in made["spec"]["initContainers"]] == ["fabric", "mine"]
 
 
 # What is kept ------------------------------------------------------------------------------------------------------------

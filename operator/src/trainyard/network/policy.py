@@ -91,7 +91,8 @@ def _plain_names(said: Said) -> Iterator[str]:
 
 
 def _ib_disable(said: Said) -> Iterator[str]:
-    if _fast(said) and _number(said) == 1:
+    profile = said.network.profile
+    if _fast(said) and profile is not None and profile.transport.verbs and _number(said) == 1:
         yield f"collectives run over sockets, though the nodes have {_title(said)}"
 
 
