@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import Reservation, TrainingJobStatus
 from trainyard.cycle.candidates import candidates
+from trainyard.cycle.outlook import View, site_of
 from trainyard.cycle.parties import ends, seeker_of
 from trainyard.cycle.queue import serve
 from trainyard.cycle.room import Room, rooms
@@ -20,10 +21,9 @@ from trainyard.lifecycle.decide import decide
 from trainyard.lifecycle.gang import Gang, is_open, muster
 from trainyard.lifecycle.needs import Decision, Surroundings
 from trainyard.planner.explain import Explanation, explain
-from trainyard.planner.links import links_of
-from trainyard.planner.predict import step
+from trainyard.planner.links import accelerator_most
+from trainyard.planner.parallelism import estimate, model_of_job
 from trainyard.planner.ways import Case, Pace
-from trainyard.topology.fabrics import choose
 from trainyard.topology.tree import Tree
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import Job, Pod, Trial, Verdict, World
@@ -93,16 +93,20 @@ def ask(world: World, job: Job, now: float) -> Answer:
     )
 
 
-def pace_of(world: World, tree: Tree, processes: int) -> Pace:
-    """How fast a gang would communicate: nothing is known of what it computes. processes: of each member."""
-    fabric = choose(world.nodes.values(), world.fabrics.values())
-    labels = [node.labels for node in world.nodes.values()]
-    links = links_of(fabric.spec if fabric is not None else None, tree.levels, labels)
+def pace_of(world: World, tree: Tree, job: Job) -> Pace:
+    """How long a step of a job would take on nodes, or its communication alone where nothing is known of its model."""
+    spec = job.spec
+    assert spec is not None
+    model = model_of_job(spec)
+    known = model is not None and accelerator_most([node.labels for node in world.nodes.values()]) is not None
 
     def seconds(nodes: Sequence[str]) -> float:
-        return sum(step(links, tree, nodes, processes).seconds.values())
+        found = estimate(spec, site_of(world, tree, job, nodes))
+        if found.compute_seconds is None or not known:
+            return sum(found.prediction.seconds.values())
+        return found.prediction.step(found.compute_seconds).seconds
 
-    return Pace(seconds, alone=True)
+    return Pace(seconds, alone=not known)
 
 
 def _case(
@@ -135,7 +139,8 @@ def _case(
         without={node: keep.key for node, keep in seeker.kept.items()},
         ends=ends(holding, gangs, decisions),
         now=now,
-        pace=pace_of(world, inventory.tree, seeker.request.processes),
+        pace=pace_of(world, inventory.tree, job),
+        outlook=View(world, inventory.tree, tuple(holding), gangs).outlook(seeker.doubtful),
     )
 
 

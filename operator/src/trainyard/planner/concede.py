@@ -103,7 +103,7 @@ def _slowdown(case: Case, found: Placement) -> float | None:
         return None
     seen = case.room.supply(case.request.demand)
     vacant = a_supply(seen.tree, list(seen.whole), list(seen.whole), list(seen.reasons), seen.kinds)
-    wanted = place(vacant, case.request)
+    wanted = place(vacant, case.request, case.outlook)
     if not isinstance(wanted, Placement):
         return None
     usual = case.pace.seconds(wanted.nodes)

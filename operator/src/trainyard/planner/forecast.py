@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import Placement
 from trainyard.planner.request import Request
 from trainyard.planner.suppose import Supposition
@@ -29,16 +30,22 @@ class Start(NamedTuple):
 
 
 def earliest(
-    room: Room, request: Request, ends: Sequence[End], now: float, without: Collection[str] = ()
+    room: Room,
+    request: Request,
+    ends: Sequence[End],
+    now: float,
+    without: Collection[str] = (),
+    outlook: Outlook = PLAIN,
 ) -> Start | None:
     """The first of the times at which the gang has a place; `now` where it has one already; None where all of the ends do not
     make one.
 
-    room: as it is now. without: nodes that the gang may not have at any time. Nobody else is supposed to start meanwhile.
-    More room never takes a place away, so the counts of the domains are followed from end to end, and where they are not the
-    whole truth (a gang in segments) the rest of the ends is halved: one plan for each halving.
+    room: as it is now. without: nodes that the gang may not have at any time. outlook: as `place` has it. Nobody else is supposed
+    to start meanwhile. More room never takes a place away, so the counts of the domains are followed from end to end, and where
+    they are not the whole truth (a gang in segments, or of one kind of nodes) the rest of the ends is halved: one plan for each
+    halving.
     """
-    supposed = Supposition(room, request, without)
+    supposed = Supposition(room, request, frozenset(without), outlook)
     steps = [(now, list[Mapping[str, Resources]]()), *_by_time(ends, now)]
     for n, (time, freed) in enumerate(steps):
         for usage in freed:

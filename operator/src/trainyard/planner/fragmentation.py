@@ -10,17 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from trainyard.api.template import ACCELERATORS
+from trainyard.planner.fragments import SIZES
 from trainyard.planner.place import CLUSTER
 from trainyard.world.inventory import Inventory
 from trainyard.world.kinds import kind
 from trainyard.world.supply import Supply, supply
-
-SIZES: Final[Mapping[int, float]] = MappingProxyType({size: 1 / size for size in (2, 4, 8, 16, 32, 64)})
-"""Gang sizes in nodes with their weights: all sizes ask for equally many nodes together. An assumption, not a measurement."""
 
 _ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import AVOIDED, Placement, place, required_depth
 from trainyard.planner.request import Request
 from trainyard.world.records import Resources
@@ -26,8 +27,8 @@ class Supposition:
     kept for.
     """
 
-    def __init__(self, room: Room, request: Request, without: Collection[str] = ()) -> None:
-        self.room, self.request = room, request
+    def __init__(self, room: Room, request: Request, without: Collection[str] = (), outlook: Outlook = PLAIN) -> None:
+        self.room, self.request, self.outlook = room, request, outlook
         self.demand = request.demand
         self.supply = room.supply(self.demand).without(request.avoid, AVOIDED)
         for reason, nodes in _kept(without).items():
@@ -37,7 +38,8 @@ class Supposition:
     def fork(self) -> Supposition:
         """Another that begins as this one is."""
         forked = object.__new__(Supposition)
-        forked.room, forked.request, forked.demand = self.room, self.request, self.demand
+        forked.room, forked.request, forked.outlook = self.room, self.request, self.outlook
+        forked.demand = self.demand
         forked.supply = self.supply.copy()
         forked._given = {node: dict(amounts) for node, amounts in self._given.items()}
         return forked
@@ -79,7 +81,7 @@ class Supposition:
 
     def plan(self) -> Placement | None:
         """The gang's nodes, if there were some."""
-        found = place(self.supply, replace(self.request, avoid=frozenset()))
+        found = place(self.supply, replace(self.request, avoid=frozenset()), self.outlook)
         return found if isinstance(found, Placement) else None
 
 

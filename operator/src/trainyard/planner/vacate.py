@@ -49,7 +49,7 @@ def _giving_way(trials: Trials, some: Sequence[Candidate]) -> Way | None:
     """Those of some jobs that would have to give way, whatever their priorities."""
     case = trials.case
     above = max((c.priority for c in some), default=0) + 1
-    found = preempt(case.room, case.request, above, some, case.without.keys())
+    found = preempt(case.room, case.request, above, some, case.without.keys(), case.outlook)
     if found is None:
         return None
     supposed = trials.base.fork()
@@ -87,7 +87,7 @@ def wait(trials: Trials) -> Iterator[Way]:
     case = trials.case
     if not case.ends:
         return
-    found = earliest(case.room, case.request, case.ends, case.now, case.without.keys())
+    found = earliest(case.room, case.request, case.ends, case.now, case.without.keys(), case.outlook)
     if found is not None:
         when = f"in {length(found.time - case.now)}, at {rfc3339(round(found.time))}"
         text = f"{when}, enough of the running jobs have reached their spec.maxRuntime"
@@ -138,7 +138,7 @@ def _in_use(case: Case, position: int) -> int:
 def kept(trials: Trials) -> Iterator[Way]:
     """The older jobs for which nodes are kept start elsewhere, or are no more."""
     case = trials.case
-    if case.without and trials.plan(Supposition(case.room, case.request)) is not None:
+    if case.without and trials.plan(Supposition(case.room, case.request, (), case.outlook)) is not None:
         jobs = tuple(sorted(set(case.without.values())))
         verb = "starts or is deleted" if len(jobs) == 1 else "start or are deleted"
         text = f"{short(jobs)} {verb}, for which {count(len(case.without), 'free node')} are kept"

@@ -18,6 +18,7 @@ from typing import Final
 
 from trainyard.api.template import ACCELERATORS
 from trainyard.planner.forecast import End
+from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import CLUSTER, Placement
 from trainyard.planner.preempt import Candidate
 from trainyard.planner.request import Request
@@ -100,7 +101,7 @@ class Case:
 
     priority: of the gang. candidates: jobs that hold nodes, of any priority. without: nodes that are kept for older jobs, each
     with the key of its job. ends: when those who hold nodes leave at the latest. pace: how fast the gang would be, where that can
-    be predicted.
+    be predicted. outlook: as `place` has it.
     """
 
     room: Room
@@ -111,6 +112,7 @@ class Case:
     ends: Sequence[End] = ()
     now: float = 0.0
     pace: Pace | None = None
+    outlook: Outlook = PLAIN
 
     @property
     def accelerators(self) -> int:
@@ -130,7 +132,7 @@ class Trials:
         self.case = case
         self.plans = 0
         self.spent = False
-        self.base = Supposition(case.room, case.request, case.without)
+        self.base = Supposition(case.room, case.request, case.without, case.outlook)
 
     def kinds(self) -> Sequence[Supply]:
         """What there is, apart for each kind of node that the gang would have to keep to."""
