@@ -162,6 +162,8 @@ class Variable(ApiModel):
 class Network(ApiModel):
     """Settings of the network libraries (NCCL, gloo, libfabric and others)."""
 
+    fabric: Annotated[str, Field(min_length=1, max_length=253)] = "auto"
+    """Name of a Fabric, or of a built-in profile such as aws-efa, from which settings follow. auto: what the nodes are on."""
     env: Annotated[
         tuple[Variable, ...],
         Field(
@@ -247,6 +249,24 @@ class Condition(ApiModel):
     """The generation of the specification that this speaks of."""
 
 
+class PlanQuality(ApiModel):
+    """How good the choice of nodes is, by the predicted cost of the gang's communication.
+
+    A cost is the seconds that a gigabyte takes once around the ring of ranks, with those for which it keeps shared uplinks busy.
+    """
+
+    summary: str
+    """optimal, or by how many percent at most another choice could be cheaper, of the nodes that were free."""
+    cost: float
+    """The cost of this plan."""
+    lower_bound: float
+    """No choice of the nodes that were free costs less."""
+    worked: int = 0
+    """How many states the search looked at."""
+    spent: bool = False
+    """Whether the search was cut short, so that a better plan or bound may exist."""
+
+
 class PlanSummary(ApiModel):
     """The plan of the current attempt in numbers; the plan itself is in the ConfigMap of the attempt."""
 
@@ -258,10 +278,20 @@ class PlanSummary(ApiModel):
     """For each level, over how many of its domains the gang extends."""
     ring_edges: dict[str, int] = Field(default_factory=dict)
     """For each level, how many edges of the closed ring of ranks leave a domain of it."""
+    mesh: dict[str, int] = Field(default_factory=dict)
+    """Sizes of the axes of the process mesh by name; an axis that is not named has one member."""
     digest: str = ""
     """Short name of the plan's content."""
     spares: tuple[str, ...] = ()
     """Names of the nodes held ready to replace one of its own."""
+    quality: PlanQuality | None = None
+    """How far it is from the best possible."""
+    predicted_bus_bandwidth: float = 0.0
+    """Bus bandwidth of an all-reduce of 1 GiB over the whole gang as predicted, in bytes a second."""
+    communication_share: float | None = None
+    """Share of a step in which the processes wait for communication, as predicted; left out where the model is not known."""
+    bottleneck: str = ""
+    """What holds up the ring over all nodes: the uplinks of a level, the interfaces of a node, or the links inside the node."""
 
 
 class Pending(ApiModel):
@@ -330,6 +360,17 @@ class Restarts(ApiModel):
     """When the failures that still count towards the budget happened, oldest first."""
 
 
+class NetworkStatus(ApiModel):
+    """What the pods of the current attempt were told of their network; `kubectl trainyard env` explains each setting."""
+
+    fabric: str = ""
+    """The Fabric and the built-in profile from which the settings follow; empty: nothing is known of the nodes' network."""
+    settings: int = 0
+    """How many environment variables were written for the network libraries."""
+    warnings: Annotated[tuple[str, ...], Field(max_length=32)] = ()
+    """What the user had better change, each a sentence."""
+
+
 class Victim(ApiModel):
     """A job that yields its nodes to another."""
 
@@ -360,6 +401,8 @@ class Reservation(ApiModel):
     """How they were found, where that is worth saying."""
     spares: tuple[str, ...] = ()
     """Names of nodes to be held ready while the attempt runs."""
+    quality: PlanQuality | None = None
+    """How good the choice is."""
 
 
 class Former(ApiModel):
@@ -467,6 +510,8 @@ class TrainingJobStatus(ApiModel):
     """The job's aspects, in the usual Kubernetes shape."""
     plan: PlanSummary | None = None
     """The plan of the current attempt in numbers."""
+    network: NetworkStatus | None = None
+    """What the pods of the current attempt were told of their network."""
     pending: Pending | None = None
     """Why the job waits, while it does."""
     progress: Progress | None = None

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.training_job import Former
-from trainyard.cycle.parties import Seeker
-from trainyard.cycle.plans import KEPT
+from trainyard.cycle.parties import Parties, Seeker
+from trainyard.cycle.plans import KEPT, find
+from trainyard.cycle.quality import weighed
 from trainyard.cycle.room import Room
 from trainyard.planner.place import Placement
 from trainyard.planner.repair import Kind, Repair, repair
@@ -23,7 +24,7 @@ class Again:
     said: str
 
 
-def again(seeker: Seeker, room: Room) -> Again | None:
+def again(seeker: Seeker, parties: Parties, room: Room) -> Again | None:
     """The last attempt's place, repaired; None where there is none to go on from, or it is no good any more.
 
     Whatever ended it, a node that would not take a member now, or has no room for one, is lost as well.
@@ -44,7 +45,12 @@ def again(seeker: Seeker, room: Room) -> Again | None:
     if not isinstance(found, Repair) or not _within(seeker, found.placement):
         return None
     held = _held_ready(usable, found.placement.nodes, spares, seeker.request.spares)
-    return Again(replace(found.placement, spares=tuple(held)), _said(former.nodes, found))
+    placed = replace(found.placement, spares=tuple(held))
+    if found.kind is not Kind.MOVE:
+        placed = weighed(
+            placed, usable, request, find(seeker, seeker.kept, parties, room, soon=True), parties.view.outlook()
+        )
+    return Again(placed, _said(former.nodes, found))
 
 
 def _former(seeker: Seeker) -> Former | None:

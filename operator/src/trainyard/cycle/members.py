@@ -5,20 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from trainyard.api.training_job import PlanSummary
+from trainyard.api.training_job import NetworkStatus, PlanSummary
 from trainyard.contract.plan import Plan, digest
 from trainyard.cycle import actions as act
+from trainyard.cycle.outlook import site_of
 from trainyard.lifecycle.gang import first_member
 from trainyard.network.choice import Unclear, choose_network, likeliest
 from trainyard.network.derive import derive
 from trainyard.network.settings import Settings
 from trainyard.planner import rank as ranks
+from trainyard.planner.parallelism import estimate, mesh_of
 from trainyard.planner.place import Placement
+from trainyard.planner.traffic import Mesh
 from trainyard.render.objects import control, plan_map, service
 from trainyard.render.plan import plan_for
 from trainyard.render.pod import pods, trial_pod
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Manifest, World
+
+MOST_WARNINGS = 32
+"""As many as the status takes; all of them become events."""
 
 
 def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -> list[act.Action]:
@@ -26,7 +32,7 @@ def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -
 
     What the members need comes before them: a pod must find its plan, its key and the names of its peers when it starts.
     """
-    plan, settings = _plan(tree, job), _settings(world, job)
+    plan, settings = _plan(world, tree, job), _settings(world, job)
     made: list[act.Action] = [
         act.CreateControl(control(job), job.uid),
         act.Create(service(job)),
@@ -36,16 +42,28 @@ def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -
     return made + [act.Create(manifest) for manifest in pods(job, plan, missing, settings)]
 
 
-def summary(tree: Tree, job: Job) -> PlanSummary:
+def summary(world: World, tree: Tree, job: Job) -> PlanSummary:
     """The plan of an opened attempt in numbers."""
+    assert job.spec is not None
+    reserved = job.status.reservation
+    assert reserved is not None
     placed = _placement(tree, job)
+    site = site_of(world, tree, job, placed.nodes)
+    mesh = mesh_of(job.spec, site)
+    predicted = estimate(job.spec, site, mesh=mesh).summary
+    share = predicted.communication_share
     return PlanSummary(
         nodes=len(placed.nodes),
         span=placed.span,
         spans=dict(placed.spans),
         ring_edges=dict(placed.crossings),
-        digest=digest(_plan(tree, job)),
-        spares=job.status.reservation.spares if job.status.reservation is not None else (),
+        mesh=dict(mesh.axes),
+        digest=digest(_plan(world, tree, job, mesh)),
+        spares=reserved.spares,
+        quality=reserved.quality,
+        predicted_bus_bandwidth=float(f"{predicted.bus_bandwidth:.4g}"),
+        communication_share=float(f"{share:.3g}") if share is not None else None,
+        bottleneck=predicted.bottleneck,
     )
 
 
@@ -54,13 +72,31 @@ def warnings(world: World, job: Job) -> tuple[str, ...]:
     return _settings(world, job).warnings
 
 
+def network_of(world: World, job: Job) -> NetworkStatus:
+    """What the members of an opened attempt are told of their network, for the status."""
+    settings = _settings(world, job)
+    written = max((len(own) for own in settings.by_node.values()), default=0) + len(settings.settings)
+    return NetworkStatus(fabric=settings.network, settings=written, warnings=settings.warnings[:MOST_WARNINGS])
+
+
+def obstacle(world: World, job: Job) -> str:
+    """Why the nodes of an opened attempt should not train together, "" where nothing is in the way."""
+    return _settings(world, job).problem
+
+
 def sample(world: World, job: Job) -> Manifest:
     """A pod as the members will be, for the API server to look at."""
     return trial_pod(job, _settings(world, job))
 
 
-def _plan(tree: Tree, job: Job) -> Plan:
-    return plan_for(job, job.status.attempt, _placement(tree, job), tree, first_member(job))
+def _plan(world: World, tree: Tree, job: Job, mesh: Mesh | None = None) -> Plan:
+    """The same again and again: the mesh is that of the status, once it stands there."""
+    assert job.spec is not None
+    placed, known = _placement(tree, job), job.status.plan
+    if mesh is None and known is not None and known.mesh:
+        mesh = Mesh(**known.mesh)
+    mesh = mesh or mesh_of(job.spec, site_of(world, tree, job, placed.nodes))
+    return plan_for(job, job.status.attempt, placed, tree, first_member(job), mesh=mesh)
 
 
 def _placement(tree: Tree, job: Job) -> Placement:
@@ -80,9 +116,10 @@ def _settings(world: World, job: Job) -> Settings:
     reserved = job.status.reservation
     names = tuple(world.nodes) if reserved is None else dict.fromkeys(reserved.nodes)
     nodes = [world.nodes[name] for name in names if name in world.nodes]
-    network = likeliest(nodes, world.fabrics)
+    asked = job.spec.network.fabric
+    network = likeliest(nodes, world.fabrics, asked)
     settings = derive(network, job.spec, nodes)
-    clear = choose_network(nodes, world.fabrics) if reserved is not None else network
+    clear = choose_network(nodes, world.fabrics, asked) if reserved is not None else network
     if isinstance(clear, Unclear):
         return replace(settings, problem=clear.message, warnings=(clear.message, *settings.warnings))
     return settings

@@ -23,6 +23,7 @@ from trainyard.cycle.keeps import keeps
 from trainyard.cycle.outlook import View
 from trainyard.cycle.parties import Parties, Seeker, ends, leaving, seeker_of
 from trainyard.cycle.plans import find, find_fewer
+from trainyard.cycle.quality import quality_of
 from trainyard.cycle.reserve import await_victims, keep_reserved, reserve, standing_of, take
 from trainyard.cycle.room import Room
 from trainyard.cycle.start import Chosen, start
@@ -109,11 +110,11 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
         ready = room.holds(standing.nodes, seeker.request.demand)
         room.take(standing.nodes, seeker.request.requests)
         if ready:
-            return start(world, tree, job, Chosen(standing.nodes, standing.spares, said=standing.message), now)
+            return start(world, tree, job, Chosen.reserved(standing), now)
         return await_victims(job, standing, parties, now)
     found = find(seeker, seeker.kept, parties, room)
     grows = len(job.status.former.nodes) < seeker.request.nodes if job.status.former is not None else False
-    resumed = None if grows and isinstance(found, Placement) else again(seeker, room)
+    resumed = None if grows and isinstance(found, Placement) else again(seeker, parties, room)
     if resumed is not None:
         return _resume(world, tree, seeker, resumed, parties, room, now)
     if isinstance(found, Placement):
@@ -139,7 +140,8 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
 def _begin(world: World, tree: Tree, seeker: Seeker, found: Placement, room: Room, now: float) -> Waiting:
     """Start on nodes that are free. Those that are lent have to be left in time."""
     room.take(found.nodes, seeker.request.requests)
-    chosen = Chosen(found.nodes, found.spares, lent_until=room.lent(seeker.job.key, seeker.priority, found.nodes))
+    lent_until = room.lent(seeker.job.key, seeker.priority, found.nodes)
+    chosen = Chosen(found.nodes, found.spares, lent_until, quality=quality_of(found))
     return start(world, tree, seeker.job, chosen, now)
 
 
@@ -152,7 +154,9 @@ def _resume(
     room.take(found.nodes, seeker.request.requests)
     if not ready:
         return reserve(seeker.job, found, leaving(found.nodes, parties), parties, now, resumed.said)
-    return start(world, tree, seeker.job, Chosen(found.nodes, found.spares, said=resumed.said), now)
+    return start(
+        world, tree, seeker.job, Chosen(found.nodes, found.spares, said=resumed.said, quality=quality_of(found)), now
+    )
 
 
 def _await(seeker: Seeker, found: Placement, parties: Parties, room: Room, now: float) -> Waiting:

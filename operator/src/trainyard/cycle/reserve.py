@@ -8,6 +8,7 @@ from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Reservation, Victim
 from trainyard.cycle.parties import Parties, Seeker, leaving, seeker_of, still_there
 from trainyard.cycle.plans import make_way
+from trainyard.cycle.quality import quality_of
 from trainyard.cycle.room import Room
 from trainyard.cycle.waiting import Waiting, wait
 from trainyard.lifecycle import deadlines
@@ -70,6 +71,7 @@ def reserve(
         reason=Reason.WAITING_FOR_VICTIMS,
         message=said,
         spares=found.spares,
+        quality=quality_of(found),
     )
     return await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, parties, now)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.model import rfc3339
 from trainyard.api.names import plan_name
-from trainyard.api.training_job import Reservation
+from trainyard.api.training_job import PlanQuality, Reservation
 from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members, summary, warnings
 from trainyard.cycle.parties import leaving_takes
@@ -21,12 +21,19 @@ from trainyard.world.records import Job, World
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What an attempt starts on: nodes in rank order, and spares to be held ready beside it. lent_until: when the first of the
-    nodes is needed by somebody else; None where none is. said: how they were found, where that is worth saying."""
+    nodes is needed by somebody else; None where none is. said: how they were found, where that is worth
+    saying. quality: how good the choice is."""
 
     nodes: tuple[str, ...]
     spares: tuple[str, ...] = ()
     lent_until: float | None = None
     said: str = ""
+    quality: PlanQuality | None = None
+
+    @classmethod
+    def reserved(cls, reservation: Reservation) -> Chosen:
+        """What was reserved."""
+        return cls(reservation.nodes, reservation.spares, None, reservation.message, reservation.quality)
 
 
 def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Waiting:
@@ -44,6 +51,7 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
         not_before=None,
         former=None,
         waiting_since=None,
+        plan=None,
         leave_by=lent - leaving_takes(job.spec) if lent is not None else None,
         next_member=job.status.next_member + len(nodes),
         reservation=Reservation(
@@ -52,11 +60,12 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
             deadline=now + deadlines.START,
             reason=Reason.GANG_STARTED,
             spares=chosen.spares,
+            quality=chosen.quality,
         ),
     )
     status = conditions.without(status, ConditionType.CONTROLLED)  # it spoke of the launchers of an earlier attempt
     status = conditions.without(status, ConditionType.TOPOLOGY_CHANGED)  # and this one of its plan
-    plan = summary(tree, job.with_status(status))
+    plan = summary(world, tree, job.with_status(status))
     status = status.but(plan=plan)
     message = f"attempt {attempt} starts {_on(job.spec.nodes, nodes, plan.span)}"
     if chosen.said:

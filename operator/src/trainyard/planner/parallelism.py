@@ -66,12 +66,14 @@ def traffic_of(spec: TrainingJobSpec, members: int) -> tuple[Traffic, ...]:
     return traffic(model, _settled(sizes, world))
 
 
-def estimate(spec: TrainingJobSpec, site: Site, others: Mapping[int, int] | None = None) -> Estimate:
-    """What an attempt comes to on its nodes. others: as in `predict.step`.
+def estimate(
+    spec: TrainingJobSpec, site: Site, others: Mapping[int, int] | None = None, mesh: Mesh | None = None
+) -> Estimate:
+    """What an attempt comes to on its nodes. others: as in `predict.step`. mesh: where it was settled before.
 
     Of a script of one's own nothing is known: then one all-reduce of 1 GiB over all processes is predicted.
     """
-    mesh, model = mesh_of(spec, site), model_of_job(spec)
+    mesh, model = mesh or mesh_of(spec, site), model_of_job(spec)
     wanted = traffic(model, mesh) if model is not None else ()
     found = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, wanted, others)
     return Estimate(mesh, found, compute_seconds(model, mesh, site.accelerator) if model is not None else None)

@@ -14,6 +14,7 @@ from trainyard.planner.machines import Accelerator
 from trainyard.planner.mesh import Site
 from trainyard.planner.parallelism import mesh_of
 from trainyard.planner.place import Placement
+from trainyard.planner.traffic import Mesh
 from trainyard.topology.tree import Path, Tree
 from trainyard.world.records import Job
 
@@ -30,11 +31,12 @@ def plan_for(
     lineage: Lineage | None = None,
     links: Links | None = None,
     accelerator: Accelerator | None = None,
+    mesh: Mesh | None = None,
 ) -> Plan:
     """The plan of an attempt. Members are numbered from `first_member` in rank order. The job's spec must make sense.
 
     lineage: which checkpoints count; that of the job's status where it is left out. links, accelerator: of its nodes, for a mesh
-    that is left to the planner; links are assumed where they are left out.
+    that is left to the planner; links are assumed where they are left out. mesh: where it was settled before.
     """
     spec = _spec(job)
     site = Site(links or links_of(None, tree.levels), tree, placement.nodes, spec.processes, accelerator)
@@ -47,7 +49,7 @@ def plan_for(
         service=service_name(job.name),
         processes_per_node=spec.processes,
         members=tuple(Member(first_member + rank, node, narrowest[node]) for rank, node in enumerate(placement.nodes)),
-        mesh=tuple(Axis(name, size) for name, size in mesh_of(spec, site).axes),
+        mesh=tuple(Axis(name, size) for name, size in (mesh or mesh_of(spec, site)).axes),
         levels=tuple(level.name for level in tree.levels),
         domains=domains,
         rendezvous_port=RENDEZVOUS_PORT,

@@ -1,0 +1,47 @@
+"""How good a plan is, in the numbers that the status shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trainyard.api.training_job import PlanQuality
+from trainyard.planner.cost import cost, touched
+from trainyard.planner.outlook import Outlook
+from trainyard.planner.place import Placement, Shortfall
+from trainyard.planner.request import Request
+from trainyard.world.supply import Supply
+
+
+def quality_of(placement: Placement) -> PlanQuality | None:
+    """What is known of a placement; None where nobody weighed it."""
+    members = placement.cost.members
+    if not members:
+        return None
+    return PlanQuality(
+        summary=placement.quality,
+        cost=_per_gigabyte(placement.cost.total, members),
+        lower_bound=_per_gigabyte(placement.bound, members),
+        worked=placement.worked,
+        spent=placement.spent,
+    )
+
+
+def weighed(
+    placement: Placement, supply: Supply, request: Request, free: Placement | Shortfall, outlook: Outlook
+) -> Placement:
+    """A placement that was not searched for, with its cost, and the bound of one that was among the same nodes.
+
+    free: what a search finds for the gang with the room of its survivors; it bounds nothing where the gang has another size.
+    """
+    if not isinstance(free, Placement) or len(free.nodes) != len(placement.nodes):
+        return placement
+    index = supply.index
+    positions = [index.position[node] for node in placement.nodes if node in index.position]
+    edges = outlook.edges(len(supply.tree.levels))
+    found = cost(edges, len(placement.nodes), touched(index, positions), request.per_node > 1)
+    return replace(placement, cost=found, bound=min(found.total, free.bound))
+
+
+def _per_gigabyte(member_seconds_per_byte: float, members: int) -> float:
+    """In seconds, to five digits: people read it."""
+    return float(f"{member_seconds_per_byte * 1e9 / members:.5g}")
