@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainyard.planner import rank
-from trainyard.planner.cost import NOTHING, Cost, Edges, cost
+from trainyard.planner.cost import NOTHING, Cost, Edges
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.request import Request
 from trainyard.planner.seat import Seating, Wants, grounds, seat
@@ -74,13 +74,13 @@ def place(supply: Supply, request: Request, outlook: Outlook = PLAIN) -> Placeme
     kinds = [supply] if request.mixed else supply.by_kind()
     if floor is not None:
         edges = outlook.edges(len(supply.tree.levels))
-        best: tuple[Seating, Supply] | None = None
+        best: Seating | None = None
         for kind in kinds:
             found = _seat(kind, request, floor, edges, outlook)
-            if found is not None and (best is None or _better(found, best[0])):
-                best = found, kind
+            if found is not None and (best is None or _better(found, best)):
+                best = found
         if best is not None:
-            return _placement(supply.tree, best[0], request, edges)
+            return _placement(supply.tree, best)
     return _shortfall(supply, kinds, request, floor)
 
 
@@ -99,7 +99,7 @@ def _seat(supply: Supply, request: Request, floor: int, edges: Edges, outlook: O
     wants = Wants(request, floor, edges, outlook)
     found = seat(supply, wants)
     doubtful = [node for node in outlook.doubtful if _free(supply, node)]
-    if found is None or not any(supply.index.names[position] in outlook.doubtful for position, _ in found.seats):
+    if found is None or not any(supply.index.names[position] in outlook.doubtful for position in found.ranked):
         return found
     calm = seat(supply.without(doubtful), wants)
     return calm if calm is not None and calm.value <= found.value + _SLACK else found
@@ -116,17 +116,15 @@ def _better(one: Seating, other: Seating) -> bool:
     return one.lost < other.lost - _SLACK
 
 
-def _placement(tree: Tree, seating: Seating, request: Request, edges: Edges) -> Placement:
+def _placement(tree: Tree, seating: Seating) -> Placement:
     names = tree.index.names
-    seated = (names[position] for position, number in seating.seats for _ in range(number))
-    ranked = rank.order(tree, seated, request.segment)
-    found = cost(edges, request.nodes, seating.spread, request.per_node > 1)
+    ranked = tuple(names[position] for position in seating.ranked)
     return Placement(
         nodes=ranked,
         spans=rank.spans(tree, ranked),
         crossings=rank.crossings(tree, ranked),
-        cost=found,
-        bound=max(0.0, found.total - seating.excess),
+        cost=seating.cost,
+        bound=max(0.0, seating.cost.total - seating.excess),
         spares=tuple(names[position] for position in seating.spares),
         worked=seating.worked,
         spent=seating.spent,

@@ -26,8 +26,16 @@ def order(tree: Tree, nodes: Iterable[str], group: int = 1, keep: Mapping[int, s
     """
     index = tree.index
     positions = [index.position[node] for node in nodes]
-    ranked = _repaired(index, positions, keep) if keep else _walked(index, positions, group)
+    ranked = _repaired(index, positions, keep) if keep else walk(index, positions, group)
     return tuple(index.names[position] for position in ranked)
+
+
+def walk(index: Index, positions: Iterable[int], group: int = 1) -> list[int]:
+    """The same by position, without anybody to keep."""
+    at = sorted(positions)
+    ranked: list[int] = []
+    _walk(index, at, _Part(0, len(at)), 0, group, ranked)
+    return ranked
 
 
 def crossings(tree: Tree, ranked: Sequence[str]) -> dict[str, int]:
@@ -64,20 +72,12 @@ class _Part:
         return self.end - self.first
 
 
-def _walked(index: Index, positions: Iterable[int], group: int) -> list[int]:
-    at = sorted(positions)
-    ranked: list[int] = []
-    levels = len(index.at_depth) - 1
-
-    def walk(part: _Part, depth: int) -> None:
-        if depth > levels or part.members == 1:
-            ranked.extend(at[part.first : part.end])
-            return
-        for inner in _in_turn(_parts(index, at, part, depth + 1), group, len(ranked)):
-            walk(inner, depth + 1)
-
-    walk(_Part(0, len(at)), 0)
-    return ranked
+def _walk(index: Index, at: Sequence[int], part: _Part, depth: int, group: int, ranked: list[int]) -> None:
+    if depth >= len(index.at_depth) or part.members == 1:
+        ranked.extend(at[part.first : part.end])
+        return
+    for inner in _in_turn(_parts(index, at, part, depth + 1), group, len(ranked)):
+        _walk(index, at, inner, depth + 1, group, ranked)
 
 
 def _parts(index: Index, at: Sequence[int], whole: _Part, depth: int) -> list[_Part]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainyard.api.template import pod_spec
 from trainyard.api.training_job import TrainingJobSpec
+from trainyard.planner.parallelism import traffic_of
 from trainyard.planner.traffic import Traffic
 from trainyard.world.demand import Demand, demand
 from trainyard.world.records import Resources
@@ -54,11 +55,8 @@ class Request:
         return demand(self.pod_spec, self.requests, self.per_node)
 
 
-def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), traffic: tuple[Traffic, ...] = ()) -> Request:
-    """The request of a TrainingJob.
-
-    job: as messages name it; avoid: nodes besides those of spec.placement.avoidNodes; traffic: of its mesh, where that is known.
-    """
+def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = ()) -> Request:
+    """The request of a TrainingJob. job: as messages name it; avoid: nodes besides those of spec.placement.avoidNodes."""
     pod = pod_spec(spec.template)
     within = spec.placement.within
     return Request(
@@ -74,5 +72,5 @@ def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), traffi
         spares=spec.placement.spares,
         mixed=spec.placement.mixed,
         processes=spec.processes,
-        traffic=traffic,
+        traffic=traffic_of(spec, spec.nodes),
     )

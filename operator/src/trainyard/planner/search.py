@@ -11,6 +11,7 @@ beside it. Counted work, not time: the answer does not depend on how busy the ma
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -22,6 +23,9 @@ MOST_STATES: Final = 10_000
 
 MOST_LABELS: Final = 256
 """How many of the labels of one domain are followed at most, and at the end of the work a few."""
+
+MOST_SWAPS: Final = 64
+"""How many groups are tried in the place of others that have more room and cost as much."""
 
 _FEW: Final = 4
 _SLACK: Final = 1e-9
@@ -72,6 +76,7 @@ def cover(task: Problem, below: float = float("inf"), states: int = MOST_STATES)
     for most in (_FEW, MOST_LABELS):  # the first pass is short, and what it finds leaves less to the second
         if search.value > least + _SLACK:
             least = max(least, search.improve(most))
+    search.tighten()
     proven = search.value <= least + _SLACK
     return Cover(search.chosen, search.bins, search.value, min(least, search.value), search.worked, not proven)
 
@@ -174,6 +179,27 @@ class _Search:
             for size, count in self.task.groups[n].counts.items():
                 counts[size] += count
         self._offer(list(chosen))
+
+    def tighten(self) -> None:
+        """Of choices that cost the same, one whose groups have less room: the large holes stay whole."""
+        chosen, rooms = list(self.chosen), self.rooms
+        surplus = sum(rooms[n] for n in chosen) - self.task.members
+        others = sorted(set(range(len(rooms))) - set(chosen), key=lambda n: (rooms[n], n)) if surplus > 0 else []
+        swaps = 0
+        for place, n in sorted(enumerate(chosen), key=lambda item: (-rooms[item[1]], item[0])):
+            least = bisect_left(others, rooms[n] - surplus, key=lambda other: rooms[other])
+            for at in range(least, bisect_left(others, rooms[n], key=lambda other: rooms[other])):
+                swaps += 1
+                if swaps > MOST_SWAPS:
+                    return
+                tried = [*chosen[:place], others[at], *chosen[place + 1 :]]
+                value, bins = self.cost(tried)
+                if value <= self.value + _SLACK:
+                    surplus -= rooms[n] - rooms[others[at]]
+                    chosen = tried
+                    self.chosen, self.bins, self.value = tuple(sorted(tried)), bins, min(value, self.value)
+                    del others[at]
+                    break
 
     # The search ---------------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainyard.planner.choice import Choice, Taste, Terms, choose
-from trainyard.planner.cost import Edges, touched
+from trainyard.planner.cost import Cost, Edges, cost, touched
 from trainyard.planner.fragments import Loss
 from trainyard.planner.ground import Ground
 from trainyard.planner.outlook import Outlook
+from trainyard.planner.rank import walk
 from trainyard.planner.request import Request
+from trainyard.planner.talk import Axis, axes, talk_cost
 from trainyard.topology.tree import Tree
 from trainyard.world.supply import Supply
 
@@ -30,15 +32,14 @@ class Wants:
 
 @dataclass(frozen=True, slots=True)
 class Seating:
-    """seats: positions, each with its number of members; spares: positions. spread: how many domains of each depth, and nodes,
-    they touch. value: as in `choice`; excess: how much of the cost, in seconds, is not proven to be needed. lost, worked, spent:
-    as there."""
+    """ranked: positions in the order of ranks; spares: positions. cost: of this order; excess: how much of it is not proven to
+    be needed. value: the cost as in `choice`. lost, worked, spent: as there."""
 
-    seats: tuple[tuple[int, int], ...]
+    ranked: tuple[int, ...]
     spares: tuple[int, ...]
-    spread: tuple[int, ...]
-    value: float
+    cost: Cost
     excess: float
+    value: float
     lost: float
     worked: int
     spent: bool
@@ -70,15 +71,17 @@ def seat(supply: Supply, wants: Wants) -> Seating | None:
         return None
     ground = Ground(supply.index, len(supply.index.at_depth) - (request.per_node == 1), supply.free_in, supply.slots)
     taste = Taste(Loss(wants.outlook.gang_sizes), wants.outlook.uplinks, supply.whole_in)
-    seater = _Seater(ground, wants, _terms(tree, wants), taste)
+    seater = _Seater(ground, wants, _terms(tree, wants), taste, axes(request))
     loose = seater.choose(None, 1, request.nodes)
-    if loose is None or depth is None or loose.depth >= depth:
-        return seater.seat(None, 1, loose, loose)
-    units = -(-request.nodes // request.segment)
-    whole = seater.choose(depth, request.segment, units * request.segment)
-    if whole is None and not request.segment_required:
-        return seater.seat(None, 1, loose, loose)
-    return seater.seat(depth, request.segment, whole, loose)
+    if loose is None:
+        return None
+    if depth is not None and loose.depth < depth:
+        segmented = seater.in_units(depth, request.segment)
+        if segmented is not None:
+            return seater.seat(segmented, loose, request.segment, depth)
+        if request.segment_required:
+            return None
+    return min(seater.alternatives(loose), key=lambda seating: round(seating.value, 9))
 
 
 def _terms(tree: Tree, wants: Wants) -> Terms:
@@ -115,36 +118,82 @@ class _Seater:
     wants: Wants
     terms: Terms
     taste: Taste
+    talk: tuple[Axis, ...]
 
     def choose(self, depth: int | None, unit: int, members: int) -> Choice | None:
         """The bins for so many members; depth: of the domains that hold whole units."""
         ground = self.ground if depth is None else _in_units(self.ground, depth, unit)
         return choose(ground, members, self.terms, self.taste, floor=self.wants.floor)
 
-    def seat(self, depth: int | None, unit: int, chosen: Choice | None, loose: Choice | None) -> Seating | None:
+    def in_units(self, depth: int, unit: int) -> Choice | None:
+        """The bins for all members in whole units; there may be room for more where the last unit is shorter."""
+        return self.choose(depth, unit, -(-self.wants.request.nodes // unit) * unit)
+
+    def alternatives(self, loose: Choice) -> Iterator[Seating]:
+        """What was chosen without regard to groups; and for every axis of the mesh that is not the whole gang, where its rings
+        stay inside the narrowest domains that hold any."""
+        members = self.wants.request.nodes
+        inner = [axis.extent for axis in self.talk if axis.extent < members and members % axis.extent == 0]
+        yield self.seat(loose, loose, max(inner, default=1), None)
+        for extent in inner:
+            for depth in range(len(self.ground.index.at_depth) - 1, max(loose.depth, self.wants.floor), -1):
+                choice = self.in_units(depth, extent)
+                if choice is not None:
+                    yield self.seat(choice, loose, extent, depth)
+                    break
+
+    def seat(self, chosen: Choice, loose: Choice, unit: int, depth: int | None) -> Seating:
         """The nodes of what was chosen, or of what holds the spares as well where that costs nothing more.
 
-        loose: what was chosen without regard to units; no choice costs less than its bound.
+        loose: what was chosen without regard to units; no choice costs less than its bound. depth: of the domains that hold whole
+        units, if any do.
         """
-        request, wants = self.wants.request, self.wants
-        if chosen is None or loose is None:
-            return None
-        bins = self._with_spares(depth, unit, chosen) if request.spares else None
-        seats = tuple(self._nodes(bins or _trimmed(chosen.bins, request.nodes, unit)))
-        spread = touched(self.ground.index, (position for position, _ in seats))
+        request, wants, index = self.wants.request, self.wants, self.ground.index
+        whole = unit if depth is not None else 1
+        bins = self._with_spares(depth, whole, chosen) if request.spares else None
+        seats = tuple(self._nodes(bins or _trimmed(chosen.bins, request.nodes, whole)))
+        spread = touched(index, (position for position, _ in seats))
+        ranked = walk(index, (position for position, number in seats for _ in range(number)), unit)
         value = self._value(spread)
-        exact = depth in (None, self.ground.depth) and request.nodes % unit == 0
-        bound = max(loose.bound, chosen.bound if exact else 0.0)
+        exact = depth in (None, self.ground.depth) and request.nodes % whole == 0
+        bound = max(loose.bound, chosen.bound if exact and not self.talk else 0.0)
+        unit_seconds = wants.edges.pace(len(index.at_depth) - 1)
+        excess = max(0.0, value - bound) * unit_seconds
+        several = request.per_node > 1
+        paid = alone = cost(wants.edges, request.nodes, spread, several)
+        if self.talk:
+            least = alone.total - excess
+            paid = talk_cost(index, ranked, self.talk, wants.edges, several)
+            excess = max(0.0, paid.total - self._least_talk(least))
+            value += (paid.total - alone.total) / unit_seconds
         return Seating(
-            seats=seats,
+            ranked=tuple(ranked),
             spares=tuple(self._spares(dict(seats), spread)),
-            spread=spread,
+            cost=paid,
+            excess=excess,
             value=value,
-            excess=max(0.0, value - bound) * wants.edges.pace(len(self.ground.index.at_depth) - 1),
             lost=chosen.lost,
             worked=chosen.worked + (loose.worked if loose is not chosen else 0),
             spent=chosen.spent,
         )
+
+    def _least_talk(self, least: float) -> float:
+        """No placement costs less than this. least: nor this, if all went around the whole gang.
+
+        Each axis has rings of a size that the narrowest domain with so much room can hold. And all axes together join all
+        members, so that every domain that the gang touches is left by a ring of one of them, and the slowest edge is in one.
+        """
+        edges, members = self.wants.edges, self.wants.request.nodes
+        together = sum(axis.at_node for axis in self.talk if axis.size >= members)
+        apart = sum(
+            axis.at_node * members * edges.pace(self._narrowest(axis.size)) for axis in self.talk if axis.size < members
+        )
+        weakest = min(min(axis.at_node, axis.at_uplink) for axis in self.talk)
+        return max(together * least + apart, weakest * least)
+
+    def _narrowest(self, members: int) -> int:
+        """The greatest depth of a domain, or of a node, that has room for so many."""
+        return next(depth for depth in range(self.ground.depth, -1, -1) if self.ground.roomy(depth, members))
 
     def _value(self, spread: Sequence[int]) -> float:
         """What it costs to touch so many domains by depth: `cost.cost` with these terms."""
