@@ -57,7 +57,7 @@ def test_a_job_that_does_not_fit_makes_nothing_and_says_why_in_numbers(cluster: 
     assert cluster.pods == {}
     assert pending is not None
     assert pending.message == "needs 9 nodes; 8 are eligible, 8 of them are free"
-    assert pending.unblock == ("1 more eligible node",)
+    assert pending.unblock == ("run with 8 of 9 nodes: spec.minNodes: 8", "1 more eligible node")
 
 
 def test_a_finished_gang_succeeds_and_nothing_holds_its_objects(cluster: Pretend) -> None:

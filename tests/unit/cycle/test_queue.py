@@ -69,7 +69,8 @@ def test_the_victim_waits_in_numbers_and_resumes_elsewhere_at_its_step(cluster: 
     pending = cluster.status("v").pending
     assert pending is not None
     assert pending.message == "needs 4 nodes; 8 are eligible, 2 of them are free"
-    assert pending.unblock == ("2 more free nodes",)
+    assert pending.unblock[0] == "run with 2 of 4 nodes: spec.minNodes: 2"
+    assert pending.unblock[1].startswith("2 more free nodes in the cluster")
     cluster.until(cluster.phase_is("v", "Running"), 60)
     assert cluster.status("f").phase == "Succeeded"
     assert cluster.status("u").phase == "Running"
@@ -169,3 +170,15 @@ def test_a_job_that_trips_a_bug_is_named_and_the_others_are_served(
     broken = cycle(cluster.world(), cluster.now).broken
     assert [(found.key, str(found.error)) for found in broken] == [("team/cursed", "the bug")]
     assert cluster.nodes_of("cursed") == []
+
+
+def test_only_the_first_of_many_that_wait_are_told_what_was_planned_for_them(cluster: Pretend) -> None:
+    for node in cluster.nodes:
+        cluster.foreign(node)
+    for n in range(8):
+        cluster.submit(f"job{n}", n + 1)
+    cluster.tick(3)
+    helps = [cluster.status(f"job{n}").pending.unblock for n in range(8)]  # type: ignore[union-attr]
+    assert all(helps), "each is told something"
+    assert all(any("for example" in text for text in some) for some in helps[:4])
+    assert helps[4:] == [(f"{n} more free nodes",) for n in range(5, 9)]

@@ -8,6 +8,9 @@ from typing import Final
 FORECASTS: Final = 8
 """Of how many waiting jobs, or kinds of jobs that want the same, a cycle works out when they start."""
 
+HINTS: Final = 4
+"""For how many of them it looks for what would let them start. Each costs a few plans; `kubectl trainyard why` looks further."""
+
 
 @dataclass(slots=True)
 class Budget:

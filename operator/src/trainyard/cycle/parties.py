@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus, Victim
-from trainyard.cycle.budget import FORECASTS, Budget
+from trainyard.cycle.budget import FORECASTS, HINTS, Budget
 from trainyard.cycle.locality import Locality, locality
 from trainyard.cycle.memory import Memory
 from trainyard.cycle.outlook import View
@@ -27,8 +27,8 @@ class Parties:
     """Everybody whom a decision about nodes may concern.
 
     claimed: uids of the victims chosen in this cycle. memory: what the planner said in it. ends: when those who said how long
-    they run leave at the latest, and what that frees. view: what is known of the network. forecasts: how many
-    more this cycle makes.
+    they run leave at the latest, and what that frees. view: what is known of the network. forecasts, hints:
+    how many more this cycle makes.
     """
 
     jobs: tuple[Job, ...]
@@ -38,6 +38,7 @@ class Parties:
     candidates: tuple[Candidate, ...]
     ends: tuple[End, ...] = ()
     forecasts: Budget = field(default_factory=lambda: Budget(FORECASTS))
+    hints: Budget = field(default_factory=lambda: Budget(HINTS))
     claimed: set[str] = field(default_factory=set)
     memory: Memory = field(default_factory=Memory)
 

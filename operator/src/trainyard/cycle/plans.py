@@ -7,10 +7,12 @@ from typing import Final
 
 from trainyard.cycle.parties import Parties, Seeker
 from trainyard.cycle.room import Kept, Room
+from trainyard.planner.explain import hints
 from trainyard.planner.forecast import Start, earliest
 from trainyard.planner.outlook import Outlook
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.preempt import Preemption, preempt
+from trainyard.planner.ways import Case
 from trainyard.world.supply import Supply
 
 KEPT: Final = "kept for others"
@@ -98,5 +100,28 @@ def expect(seeker: Seeker, kept: Kept, parties: Parties, room: Room, now: float)
         if not parties.forecasts.spend():
             return None
         return earliest(room.soon, seeker.request, [*lower, *parties.ends], now, kept)
+
+    return parties.memory.recall(question, ask)
+
+
+def hint(seeker: Seeker, parties: Parties, room: Room, now: float) -> tuple[str, ...]:
+    """What would let the seeker start, each a sentence and verified by planning; () where enough was said in this cycle."""
+    kept = seeker.kept
+    question = ("hint", room.version, parties.memory.wish(seeker.request), kept.number, seeker.priority, seeker.fewest)
+
+    def ask() -> tuple[str, ...]:
+        if not parties.hints.spend():
+            return ()
+        case = Case(
+            room=room.soon,
+            request=seeker.request,
+            priority=seeker.priority,
+            candidates=parties.candidates,
+            without={node: keep.key for node, keep in kept.items()},
+            ends=parties.ends,
+            now=now,
+            outlook=parties.view.outlook(seeker.doubtful),
+        )
+        return hints(case)
 
     return parties.memory.recall(question, ask)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from trainyard.api.conditions import Reason
 from trainyard.api.model import rfc3339
 from trainyard.cycle.parties import Parties, Seeker
-from trainyard.cycle.plans import expect, find
+from trainyard.cycle.plans import expect, find, hint
 from trainyard.cycle.room import NOTHING, Keep, Room
 from trainyard.cycle.waiting import Waiting, wait
 from trainyard.planner.place import CLUSTER, Placement, Shortfall
@@ -27,7 +27,9 @@ def stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: fl
     expected = _keep(job, seeker, short, parties, room, now)
     # By what was asked for, not by what is free just now: the reason of a wait should not change with every pod that ends.
     reason = Reason.NO_DOMAIN_FITS if seeker.request.required else Reason.INSUFFICIENT_NODES
-    return _look_again(wait(job, reason, f"{short.message}{expected}{later}", short.unblock, now), seeker, ())
+    found = hint(seeker, parties, room, now)
+    helps = (*found, *short.unblock) if not short.could_ever_fit else found or short.unblock
+    return _look_again(wait(job, reason, f"{short.message}{expected}{later}", helps, now), seeker, ())
 
 
 def _keep(job: Job, seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> str:
