@@ -10,6 +10,7 @@ from trainyard.api.training_job import (
     Condition,
     Failure,
     Pending,
+    PlanQuality,
     PlanSummary,
     Progress,
     Restarts,
@@ -74,7 +75,12 @@ def test_a_training_job_shows_how_far_it_is_and_what_is_saved() -> None:
             ready_nodes=2,
             progress=Progress(step=120, loss=2.34567, tokens_per_second=12345.6),
             checkpoint=SavedCheckpoint(step=100, attempt=2, time=NOW - 5),
-            plan=PlanSummary(nodes=2, span="leaf", ring_edges={"spine": 0, "leaf": 0}),
+            plan=PlanSummary(
+                nodes=2,
+                span="leaf",
+                ring_edges={"spine": 0, "leaf": 0},
+                quality=PlanQuality(summary="at most 6 % off", cost=1.06, lower_bound=1.0),
+            ),
             restarts=Restarts(failures=1, preemptions=2),
         ),
         (a_member(0), a_member(1)),
@@ -83,7 +89,7 @@ def test_a_training_job_shows_how_far_it_is_and_what_is_saved() -> None:
     for line in (
         "Progress    step 120, loss 2.3457, 12,346 tokens/s",
         "Checkpoint  step 100 of attempt 2, 5s ago",
-        "Plan        2 nodes within one leaf; of the ring's edges 0 leave a spine, 0 leave a leaf",
+        "Plan        2 nodes within one leaf; at most 6 % off; of the ring's edges 0 leave a spine, 0 leave a leaf",
         "Restarts    1 failure, 2 yields, 0 nodes lost",
     ):
         assert line in page.splitlines()

@@ -37,11 +37,26 @@ def test_a_job_that_would_start_shows_its_plan() -> None:
     lines, code = planned(a_cluster(), a_manifest(nodes=6))
     assert code == 0
     assert lines[0] == "team/lm would start now on 6 nodes."
-    assert lines[-3:] == [
-        "RANKS  LEAF            NODES",
-        "0-3    spine-a/leaf-1  a[4-7]",
-        "4-5    spine-a/leaf-0  a[0-1]",
-    ]
+    ranks = lines.index("RANKS  LEAF            NODES")
+    assert lines[ranks + 1 : ranks + 3] == ["0-3    spine-a/leaf-1  a[4-7]", "4-5    spine-a/leaf-0  a[0-1]"]
+    assert any(line.startswith("*  shard 48 ") for line in lines)
+
+
+def test_a_script_of_ones_own_has_no_table_of_meshes() -> None:
+    document = yaml.safe_load(a_manifest(nodes=6))
+    document["spec"]["template"]["spec"]["containers"][0] |= {"image": "mine", "command": ["train"]}
+    lines, code = planned(a_cluster(), yaml.safe_dump(document))
+    assert code == 0
+    assert lines[-1] == "4-5    spine-a/leaf-0  a[0-1]"
+
+
+def test_a_job_that_waits_is_shown_its_meshes_where_it_wants_to_be() -> None:
+    cluster = a_cluster()
+    cluster.submit("there", 16)
+    cluster.tick(5)
+    lines, _ = planned(cluster, a_manifest(nodes=2))
+    at = lines.index("On the nodes that it would have if they were free:")
+    assert any(line.startswith("*  shard 16 ") for line in lines[at:])
 
 
 def test_planning_changes_nothing() -> None:

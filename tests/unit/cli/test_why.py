@@ -109,6 +109,10 @@ def test_a_running_job_shows_its_nodes_in_the_order_of_ranks() -> None:
     assert lines[0] == "team/runs: Running, attempt 1 for 29s, 6 nodes"
     assert "Nodes       6, all within one spine" in lines
     assert "Ring edges  0 leave a spine, 2 leave a leaf" in lines
+    assert any(line.startswith("Choice      of the nodes that were free: optimal (") for line in lines)
+    assert any(
+        line.startswith("Predicted   all-reduce at ") and line.endswith("interfaces of a node") for line in lines
+    )
     assert lines[-3:] == [
         "RANKS  LEAF            NODES",
         "0-3    spine-a/leaf-1  a[4-7]",

@@ -8,9 +8,13 @@ from typing import Final
 
 from trainyard.api.prose import count
 from trainyard.cli.layout import WIDTH, page, wrapped
+from trainyard.cli.meshes import meshes_lines
 from trainyard.cli.question import Answer, ask, waits
 from trainyard.cli.ranks import ranks_table
 from trainyard.cli.why import ahead_lines, explanation_parts, plan_lines
+from trainyard.cycle.outlook import site_of
+from trainyard.planner.concede import where_it_wants_to_be
+from trainyard.planner.parallelism import mesh_of, model_of_job
 from trainyard.world.records import Job, World
 
 WOULD_WAIT: Final = 3
@@ -29,30 +33,49 @@ def _page_of(world: World, job: Job, now: float, width: int) -> tuple[str, int]:
         return f"{job.key} would not start: spec.suspend is true.\n", WOULD_WAIT
     same = next((other for other in world.jobs.values() if other.key == job.key), None)
     if same is None:
-        return planned_page(ask(world, job, now), width)
+        return planned_page(world, ask(world, job, now), width)
     if waits(same):
         others = {uid: other for uid, other in world.jobs.items() if other is not same}
         job = replace(job, created=same.created)
-        return planned_page(ask(replace(world, jobs=others), job, now), width)
-    text, code = planned_page(ask(world, job, now), width)
+        return planned_page(world, ask(replace(world, jobs=others), job, now), width)
+    text, code = planned_page(world, ask(world, job, now), width)
     return f"There is a {job.key} already, which is {same.status.phase}; this is about another like it.\n\n{text}", code
 
 
-def planned_page(answer: Answer, width: int = WIDTH) -> tuple[str, int]:
-    """The page of a job that does not exist yet, and the exit code."""
+def planned_page(world: World, answer: Answer, width: int = WIDTH) -> tuple[str, int]:
+    """The page of a job that does not exist yet, and the exit code. world: what was asked about."""
     chosen = answer.starts
     if chosen is not None:
         head = f"{answer.job.key} would start now on {count(len(chosen.nodes), 'node')}."
         plan = plan_lines(answer.status.plan) if answer.status.plan is not None else iter(())
-        return page([[head], plan, ranks_table(answer.tree, chosen.nodes)]), 0
+        meshes = _meshes(world, answer, chosen.nodes, width)
+        return page([[head], plan, ranks_table(answer.tree, chosen.nodes), meshes]), 0
     parts = [_waits(answer, width)]
     reserved = answer.status.reservation
     if reserved is not None:
-        parts.append(ranks_table(answer.tree, reserved.nodes))
+        parts += [ranks_table(answer.tree, reserved.nodes), _meshes(world, answer, reserved.nodes, width)]
     elif answer.explanation is not None:
-        parts += explanation_parts(answer.explanation, width)
+        parts += [*explanation_parts(answer.explanation, width), _wanted(world, answer, width)]
     parts.append(ahead_lines(answer.ahead, answer.priority, width))
     return page(parts), WOULD_WAIT
+
+
+def _wanted(world: World, answer: Answer, width: int) -> Iterator[str]:
+    """The meshes on the nodes that it would have if nobody else was there."""
+    wanted = where_it_wants_to_be(answer.case) if answer.case is not None else None
+    lines = list(_meshes(world, answer, wanted.nodes, width)) if wanted is not None else []
+    if lines:
+        yield "On the nodes that it would have if they were free:"
+        yield from lines
+
+
+def _meshes(world: World, answer: Answer, nodes: Sequence[str], width: int) -> Iterator[str]:
+    """What is known of a job that the built-in trainer trains."""
+    spec = answer.job.spec
+    model = model_of_job(spec) if spec is not None else None
+    if spec is not None and model is not None:
+        site = site_of(world, answer.tree, answer.job, nodes)
+        yield from meshes_lines(model, site, str(mesh_of(spec, site)), width)
 
 
 def _waits(answer: Answer, width: int) -> Iterator[str]:

@@ -43,7 +43,8 @@ class Answer:
     """What the queue says.
 
     status: of the job, as the operator would write it; reservation: the nodes that it starts on, or that others leave for it.
-    ahead: who comes first, in the order of the queue. explanation: why it waits and what would start it; None where it starts.
+    ahead: who comes first, in the order of the queue. case, explanation: what it is judged by, why it waits and what would start
+    it; None where it starts.
     """
 
     job: Job
@@ -51,6 +52,7 @@ class Answer:
     status: TrainingJobStatus
     priority: int
     ahead: tuple[Ahead, ...]
+    case: Case | None
     explanation: Explanation | None
 
     @property
@@ -79,17 +81,16 @@ def ask(world: World, job: Job, now: float) -> Answer:
     if isinstance(outcome, Exception):
         raise outcome
     ahead = _ahead(world, judged, decisions, job)
-    if outcome.status.phase is Phase.STARTING:
-        found = None
-    else:
-        found = explain(_case(world, inventory, job, ahead, judged, gangs, decisions, now))
+    starts = outcome.status.phase is Phase.STARTING
+    case = None if starts else _case(world, inventory, job, ahead, judged, gangs, decisions, now)
     return Answer(
         job=job,
         tree=inventory.tree,
         status=outcome.status,
         priority=_priority(world, job),
         ahead=tuple(Ahead(o.key, o.spec.nodes if o.spec else 0, _priority(world, o)) for o in ahead),
-        explanation=found,
+        case=case,
+        explanation=explain(case) if case is not None else None,
     )
 
 

@@ -11,7 +11,9 @@ from trainyard.api.training_job import PlanSummary
 from trainyard.cli.layout import WIDTH, ago, page, table, wrapped
 from trainyard.cli.question import Ahead, Answer
 from trainyard.cli.ranks import ranks_table
+from trainyard.planner import predict
 from trainyard.planner.explain import Explanation, Verdict
+from trainyard.planner.machines import GB
 from trainyard.topology.tree import Tree
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Job, Pod
@@ -65,11 +67,36 @@ def explanation_parts(found: Explanation, width: int = WIDTH) -> list[Iterator[s
 def plan_lines(plan: PlanSummary) -> Iterator[str]:
     """A plan in numbers."""
     rows = [("Nodes", f"{plan.nodes}, all within one {plan.span}" if plan.span != "cluster" else str(plan.nodes))]
+    if plan.quality is not None:
+        cut_short = ", cut short by its budget" if plan.quality.spent else ""
+        found = (
+            f"of the nodes that were free: {plan.quality.summary} ({plan.quality.worked} states looked at{cut_short})"
+        )
+        rows.append(("Choice", found))
     if plan.spans:
         rows.append(("Domains", ", ".join(f"{level} {n}" for level, n in plan.spans.items())))
     if plan.ring_edges:
         rows.append(("Ring edges", ", ".join(f"{n} leave a {level}" for level, n in plan.ring_edges.items())))
+    if plan.mesh:
+        rows.append(("Mesh", " x ".join(f"{axis} {size}" for axis, size in plan.mesh.items())))
+    if plan.predicted_bus_bandwidth:
+        by = f", held up by {_held_up(plan.bottleneck)}" if plan.bottleneck else ""
+        rows.append(("Predicted", f"all-reduce at {plan.predicted_bus_bandwidth / GB:.3g} GB/s of bus bandwidth{by}"))
+    if plan.communication_share is not None:
+        rows.append(("", f"{plan.communication_share:.0%} of a step waits for communication"))
+    if plan.spares:
+        rows.append(("Spares", ", ".join(plan.spares)))
     yield from table(rows)
+
+
+def _held_up(bottleneck: str) -> str:
+    match bottleneck:
+        case predict.NODE:
+            return "the interfaces of a node"
+        case predict.INSIDE:
+            return "the links inside a node"
+        case level:
+            return f"the uplinks of a {level}"
 
 
 def ahead_lines(ahead: Sequence[Ahead], priority: int, width: int = WIDTH) -> Iterator[str]:

@@ -101,10 +101,16 @@ def _slowdown(case: Case, found: Placement) -> float | None:
     """The predicted step time of a placement over that of the gang where it wants to be, if all of that were empty."""
     if case.pace is None:
         return None
-    seen = case.room.supply(case.request.demand)
-    vacant = a_supply(seen.tree, list(seen.whole), list(seen.whole), list(seen.reasons), seen.kinds)
-    wanted = place(vacant, case.request, case.outlook)
-    if not isinstance(wanted, Placement):
+    wanted = where_it_wants_to_be(case)
+    if wanted is None:
         return None
     usual = case.pace.seconds(wanted.nodes)
     return case.pace.seconds(found.nodes) / usual if usual > 0.0 else None
+
+
+def where_it_wants_to_be(case: Case) -> Placement | None:
+    """The gang's place if nobody else was there; None where it would have none even so."""
+    seen = case.room.supply(case.request.demand)
+    vacant = a_supply(seen.tree, list(seen.whole), list(seen.whole), list(seen.reasons), seen.kinds)
+    found = place(vacant, case.request, case.outlook)
+    return found if isinstance(found, Placement) else None
