@@ -66,8 +66,8 @@ def _progress(job: Job, now: float) -> Iterator[str]:
     if status.plan:
         edges = ", ".join(f"{n} leave a {level}" for level, n in status.plan.ring_edges.items())
         good = f"; {status.plan.quality.summary}" if status.plan.quality is not None else ""
-        told = f"{status.plan.nodes} nodes within one {status.plan.span}{good}"
-        rows.append(("Plan", f"{told}; of the ring's edges {edges or 'none is counted'}"))
+        where = f"{status.plan.nodes} nodes within one {status.plan.span}{good}"
+        rows.append(("Plan", f"{where}; of the ring's edges {edges or 'none is counted'}"))
     lost = status.restarts
     ends = count(lost.failures, "failure"), count(lost.preemptions, "yield"), f"{count(lost.nodes_lost, 'node')} lost"
     rows.append(("Restarts", ", ".join(ends)))
