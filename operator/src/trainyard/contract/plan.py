@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from trainyard.contract.codec import ContractError, dumps, loads
+from trainyard.contract.preflight import Preflight
 
 FORMAT = 1
 
@@ -104,7 +105,8 @@ class Plan:
 
     levels: names of the network's tiers, broadest first. mesh: axes whose sizes multiply to members x processes.
     trainer: configuration of the built-in trainer as JSON (`trainyard.api.trainer`), None for one's own script.
-    process_group_timeout_seconds: how long a collective may take before the gang counts as broken.
+    process_group_timeout_seconds: how long a collective may take before the gang counts as broken. preflight: what the gang is to
+    prove before its first step; None: nothing.
     """
 
     namespace: str
@@ -122,6 +124,7 @@ class Plan:
     lineage: Lineage = field(default_factory=Lineage)
     checkpoints: Checkpoints | None = None
     trainer: Mapping[str, Any] | None = None
+    preflight: Preflight | None = None
     format: int = FORMAT
 
     @property

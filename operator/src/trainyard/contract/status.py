@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainyard.contract.codec import dumps, loads
+from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark
+from trainyard.contract.preflight import PreflightResult
 
 LAST_WORDS_BYTES = 3500
+NAMED_NODES = 16
+"""Nodes that a preflight blames, in last words. Of the ranks that it found fit, last words say nothing."""
 WORKER_EXITS = 64
 """Exit codes of more workers than this are left out where room is short; no node has as many accelerators."""
 _GAP = " ... "
@@ -65,6 +69,8 @@ class Status:
     notice: when the launcher was first asked to stop, in seconds since the epoch, and why.
     commit: the newest checkpoint known to be durable. resumed: the commit that this attempt started from.
     durable_seconds: estimate of how long a save would take from now until durable; None while unknown.
+    network: what the pod found of its network; None until it has looked. preflight: how that ended, on all pods the same; None
+    before, and where nothing was to be checked. trouble: what the libraries complained of, the likeliest cause first.
     """
 
     pod_uid: str
@@ -84,6 +90,9 @@ class Status:
     durable_seconds: float | None = None
     fault: Fault | None = None
     warnings: tuple[str, ...] = ()
+    network: PodNetwork | None = None
+    preflight: PreflightResult | None = None
+    trouble: tuple[Trouble, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,8 @@ class LastWords:
     """What a pod says of its end, in the termination message of its trainer container.
 
     exit: the launcher's exit code. step: last finished step. commit: newest durable checkpoint. fault: first local failure.
-    cause: one sentence. worker_exits: the workers' own exit codes (negative: signal), by local rank.
+    cause: one sentence. worker_exits: the workers' own exit codes (negative: signal), by local rank. trouble: the likeliest cause
+    that a library named. preflight: how it ended, where it failed.
     """
 
     attempt: int
@@ -105,6 +115,8 @@ class LastWords:
     notice_time: float | None = None
     first_step_time: float | None = None
     worker_exits: tuple[int, ...] = ()
+    trouble: Trouble | None = None
+    preflight: PreflightResult | None = None
 
 
 def encode_status(status: Status) -> str:
@@ -138,8 +150,34 @@ def _within(words: LastWords, room: int) -> LastWords:
         fault = dataclasses.replace(fault, message=_cut(fault.message, room), signal=name)
     if commit is not None and len(commit.path) > room:
         commit = dataclasses.replace(commit, path="")
-    exits = words.worker_exits[:WORKER_EXITS]
-    return dataclasses.replace(words, fault=fault, commit=commit, cause=_cut(words.cause, room), worker_exits=exits)
+    trouble, preflight = words.trouble, words.preflight
+    if trouble is not None:
+        trouble = dataclasses.replace(
+            trouble,
+            sign=_cut(trouble.sign, room),
+            message=_cut(trouble.message, room),
+            hint=_cut(trouble.hint, room),
+            device=trouble.device and _cut(trouble.device, room),
+            peer=trouble.peer and _cut(trouble.peer, room),
+        )
+    if preflight is not None:
+        preflight = dataclasses.replace(
+            preflight,
+            finding=_cut(preflight.finding, room),
+            message=_cut(preflight.message, room),
+            nodes=tuple(name for name in preflight.nodes[:NAMED_NODES] if len(name) <= room),
+            measured=(),
+            edge_bytes_per_second=preflight.edge_bytes_per_second[:NAMED_NODES],
+        )
+    return dataclasses.replace(
+        words,
+        fault=fault,
+        commit=commit,
+        cause=_cut(words.cause, room),
+        worker_exits=words.worker_exits[:WORKER_EXITS],
+        trouble=trouble,
+        preflight=preflight,
+    )
 
 
 def _cut(text: str, room: int) -> str:
