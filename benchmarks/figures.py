@@ -57,12 +57,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def short(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Four significant digits, without an exponent."""
     if value == 0:
         return "0"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:.4g}"
 
 
 def _bar(figure: Figure) -> str:
