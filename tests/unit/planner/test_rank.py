@@ -58,3 +58,41 @@ def test_equal_domains_and_nodes_stand_in_natural_order():
 def test_a_gang_of_one_has_no_edges():
     tree = a_tree(a_cluster())
     assert crossings(tree, ["a1-0"]) == {"spine": 0, "leaf": 0}
+
+
+# Several members on a node, and repair ----------------------------------------------------------------------------------
+
+
+@given(gangs(), st.data())
+def test_a_node_with_several_members_stands_there_in_a_row(gang, data):
+    tree, members = gang
+    several = [node for node in members for _ in range(data.draw(st.integers(1, 3)))]
+    ranked = order(tree, several)
+    assert sorted(ranked) == sorted(several)
+    changes = sum(a != b for a, b in zip(ranked, (*ranked[1:], *ranked[:1]), strict=True))
+    assert changes == (len(members) if len(members) > 1 else 0)
+    assert crossings(tree, ranked) == crossings(tree, order(tree, members))
+
+
+@given(gangs(most=12), st.data())
+def test_survivors_keep_their_ranks(gang, data):
+    tree, members = gang
+    before = order(tree, members)
+    keep = {rank: node for rank, node in enumerate(before) if data.draw(st.booleans())}
+    after = order(tree, members, keep=keep)
+    assert sorted(after) == sorted(members)
+    assert all(after[rank] == node for rank, node in keep.items())
+
+
+def test_a_replacement_gets_the_rank_beside_its_neighbours():
+    nodes = a_cluster(spines="a", leaves=3, nodes_per_leaf=3)
+    survivors = {0: "a1-0", 2: "a2-0", 4: "a3-0", 5: "a3-1"}
+    found = order(a_tree(nodes), [*survivors.values(), "a2-2", "a1-2"], keep=survivors)
+    assert found == ("a1-0", "a1-2", "a2-0", "a2-2", "a3-0", "a3-1")
+
+
+def test_rank_0_is_where_most_members_are_even_if_groups_have_to_begin_there():
+    nodes = a_cluster(spines="a", leaves=3, nodes_per_leaf=5)
+    members = [f"a{leaf}-{n}" for leaf, number in [(1, 4), (2, 5), (3, 3)] for n in range(number)]
+    found = order(a_tree(nodes), members, group=4)
+    assert [node[:2] for node in found] == ["a2"] * 5 + ["a3"] * 3 + ["a1"] * 4

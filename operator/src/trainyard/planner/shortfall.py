@@ -132,7 +132,7 @@ def _needs(request: Request) -> str:
 def _members(request: Request) -> str:
     if request.per_node == 1:
         return count(request.nodes, "node")
-    return f"{count(request.nodes, 'place')}, at most {request.per_node} on a node,"
+    return f"{count(request.nodes, 'place')} (at most {request.per_node} on a node)"
 
 
 def _fewest(rooms: Sequence[int], members: int) -> int:
