@@ -63,6 +63,7 @@ class Reason(StrEnum):
     API_REFUSES = "ApiRefuses"
     BACKING_OFF = "BackingOff"
     NAMESPACE_TERMINATING = "NamespaceTerminating"
+    NETWORK_UNCLEAR = "NetworkUnclear"
     # going
     GANG_STARTED = "GangStarted"
     QUESTIONABLE_SETTINGS = "QuestionableSettings"

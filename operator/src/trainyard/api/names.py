@@ -29,7 +29,7 @@ ANNOTATION_NODE: Final = f"{GROUP}/node"
 # Digest of the plan that a pod was made from.
 ANNOTATION_PLAN: Final = f"{GROUP}/plan-digest"
 
-# On nodes, by an administrator or an agent of his: what network the node is on (a Fabric or a built-in profile), and what no label
+# On nodes, by an administrator or his agent: what network the node is on (a Fabric or a built-in profile), and what no label
 # can hold: the adapters of the compute network, separated by commas, and the interface by which pods on the host's network meet.
 LABEL_NETWORK: Final = f"{GROUP}/network"
 ANNOTATION_HCAS: Final = f"{GROUP}/hcas"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from trainyard.api.training_job import NetworkStatus, PlanSummary
 from trainyard.contract.plan import Plan, digest
 from trainyard.cycle import actions as act
 from trainyard.cycle.outlook import site_of
 from trainyard.lifecycle.gang import first_member
-from trainyard.network.choice import Unclear, choose_network, likeliest
-from trainyard.network.derive import derive
+from trainyard.network.derive import settings_for
 from trainyard.network.settings import Settings
 from trainyard.planner import rank as ranks
 from trainyard.planner.parallelism import estimate, mesh_of
@@ -108,18 +106,9 @@ def _placement(tree: Tree, job: Job) -> Placement:
 
 
 def _settings(world: World, job: Job) -> Settings:
-    """By the network that the job's nodes are on; while it has none, by that of most nodes.
-
-    Nodes that are on several are the problem of the job, which the settings tell of; they are then those of the most.
-    """
+    """By the network that the job's nodes are on; while it has none, by that of most nodes."""
     assert job.spec is not None
     reserved = job.status.reservation
     names = tuple(world.nodes) if reserved is None else dict.fromkeys(reserved.nodes)
     nodes = [world.nodes[name] for name in names if name in world.nodes]
-    asked = job.spec.network.fabric
-    network = likeliest(nodes, world.fabrics, asked)
-    settings = derive(network, job.spec, nodes)
-    clear = choose_network(nodes, world.fabrics, asked) if reserved is not None else network
-    if isinstance(clear, Unclear):
-        return replace(settings, problem=clear.message, warnings=(clear.message, *settings.warnings))
-    return settings
+    return settings_for(job.spec, nodes, world.fabrics, planned=reserved is not None)

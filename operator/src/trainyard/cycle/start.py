@@ -9,9 +9,9 @@ from trainyard.api.model import rfc3339
 from trainyard.api.names import plan_name
 from trainyard.api.training_job import PlanQuality, Reservation
 from trainyard.cycle import actions as act
-from trainyard.cycle.members import make_members, summary, warnings
+from trainyard.cycle.members import make_members, network_of, obstacle, summary, warnings
 from trainyard.cycle.parties import leaving_takes
-from trainyard.cycle.waiting import Waiting, told
+from trainyard.cycle.waiting import Waiting, told, wait
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.planner.place import CLUSTER
 from trainyard.topology.tree import Tree
@@ -75,6 +75,12 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     if lent is not None:
         message += f"; it leaves by {rfc3339(round(lent))}, when the nodes are needed by others"
     status = conditions.put(status, ConditionType.PLACED, True, Reason.GANG_STARTED, message, now, job.generation)
+    opened = job.with_status(status)
+    problem = obstacle(world, opened)
+    if problem:
+        without = job.with_status(job.status.but(reservation=None))
+        return wait(without, Reason.NETWORK_UNCLEAR, problem, (), now)
+    status = status.but(network=network_of(world, opened))
     started = job.with_status(status)
     news = told(job, Reason.GANG_STARTED, message, "Normal")
     doubts = [a for doubt in warnings(world, started) for a in told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]

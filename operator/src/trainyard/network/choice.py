@@ -49,9 +49,10 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """Why no network can be said. message: a sentence with what would help."""
+    """Why no network can be said. message: a sentence with what would help. mixed: the nodes are on several."""
 
     message: str
+    mixed: bool = False
 
 
 def described(spec: FabricSpec | None, name: str = "") -> Network | Unclear:
@@ -67,7 +68,7 @@ def choose_network(nodes: Iterable[Node], fabrics: Mapping[str, Fabric], asked: 
         return Unclear(f"spec.network.fabric: {asked} is neither a Fabric nor built in; {_known(fabrics)}")
     counts, found = _counted(nodes, fabrics, asked)
     if len(counts) > 1:
-        return Unclear(_disagreement(counts))
+        return Unclear(_disagreement(counts), mixed=True)
     return _on(next(iter(found.values())))
 
 
@@ -207,7 +208,7 @@ def _disagreement(counts: Counter[tuple[str, str]]) -> str:
     ordered = sorted(counts, key=lambda key: (-counts[key], key))
     parts = ", ".join(f"{counts[key]} on {_called(key)}" for key in ordered)
     return (
-        f"the nodes are on different networks: {parts}; collectives over both would hang or fall back to the slowest. "
+        f"the nodes are on different networks: {parts}; collectives over both would hang or be as slow as the slowest. "
         f"Narrow template.spec.nodeSelector, or label the nodes with {LABEL_NETWORK}"
     )
 

@@ -8,6 +8,7 @@ gives its interface and nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from trainyard.api.names import ANNOTATION_HCAS, ANNOTATION_INTERFACE, is_reserved_env
 from trainyard.api.training_job import TrainingJobSpec
@@ -15,7 +16,7 @@ from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
 from trainyard.network.adapters import adapters
 from trainyard.network.additions import Additions, additions
 from trainyard.network.always import always
-from trainyard.network.choice import Network
+from trainyard.network.choice import Network, choose_network, likeliest
 from trainyard.network.consistency import before_admission
 from trainyard.network.container import Backend, Pod, pod_of
 from trainyard.network.doubts import doubts
@@ -23,7 +24,25 @@ from trainyard.network.policy import judge
 from trainyard.network.profiles.model import INSTANCE_TYPE
 from trainyard.network.settings import Setting, Settings, Source
 from trainyard.network.variables import VARIABLES
-from trainyard.world.records import Node
+from trainyard.world.records import Fabric, Node
+
+
+def settings_for(
+    spec: TrainingJobSpec, nodes: Sequence[Node], fabrics: Mapping[str, Fabric], *, planned: bool = True
+) -> Settings:
+    """The settings of a job on these nodes. planned: they are the job's; otherwise any of them may become so.
+
+    What is in the way of an attempt stands in `problem`: a network that does not exist, or members of NCCL's on several. The
+    settings are those of the network that most of the nodes are on.
+    """
+    asked = spec.network.fabric
+    settings = derive(likeliest(nodes, fabrics, asked), spec, nodes)
+    clear = choose_network(nodes if planned else (), fabrics, asked)
+    if isinstance(clear, Network):
+        return settings
+    pod = pod_of(spec)
+    harmless = clear.mixed and not (pod.many and pod.backend is Backend.NCCL)
+    return replace(settings, problem="" if harmless else clear.message, warnings=(clear.message, *settings.warnings))
 
 
 def derive(
