@@ -160,3 +160,23 @@ def test_a_node_that_only_reports_again_is_no_other():
     again = {name: replace(node) for name, node in nodes.items()}
     inventory.refresh(a_world(again))
     assert inventory.tree is tree
+
+
+def test_a_label_that_says_nothing_of_the_network_costs_no_new_tree(monkeypatch):
+    nodes = a_cluster()
+    inventory = Inventory.of(a_world(nodes))
+    monkeypatch.setattr("trainyard.world.inventory.build", None)
+    node = nodes["a1-0"]
+    inventory.refresh(a_world({**nodes, "a1-0": replace(node, labels={**node.labels, "team": "x", "kind": "fast"})}))
+    assert inventory.supply(PICKY).whole_in[0] == 1
+
+
+def test_a_selector_of_a_fabric_is_heard():
+    on = {"net": "on"}
+    narrow = Fabric("narrow", FabricSpec(node_selector=on, levels=(Level(name="row", node_label="net/spine"),)))
+    nodes = {name: a_node(name, spine="a", labels={"net": "off"}) for name in ("x", "y")}
+    inventory = Inventory.of(World(nodes=nodes, fabrics={"narrow": narrow}))
+    assert inventory.tree.levels == ()
+    nodes = {name: replace(node, labels={**node.labels, **on}) for name, node in nodes.items()}
+    inventory.refresh(World(nodes=nodes, fabrics={"narrow": narrow}))
+    assert [level.name for level in inventory.tree.levels] == ["row"]

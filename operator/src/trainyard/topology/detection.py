@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol, TypeVar
@@ -104,6 +104,16 @@ def detect(nodes: Iterable[Equipped], fabrics: Iterable[Fabricated] = ()) -> Det
 def accelerated(nodes: Iterable[N]) -> list[N]:
     """The nodes that have accelerators: those that gangs are placed on."""
     return [node for node in nodes if _has_accelerators(tuple(node.allocatable))]
+
+
+def telling(labels: Mapping[str, str], fabrics: Iterable[Fabricated] = ()) -> dict[str, str]:
+    """The labels of a node that say where it is in the network: while these stay as they are, so does what `detect` finds."""
+    asked = {key for fabric in fabrics for key in (*fabric.spec.node_selector, *_level_labels(fabric))}
+    return {key: value for key, value in labels.items() if key in _KNOWN or key in asked or key.startswith(_TIERED)}
+
+
+def _level_labels(fabric: Fabricated) -> Iterator[str]:
+    return (level.node_label for level in fabric.spec.levels)
 
 
 class _Heard:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from trainyard.topology.detection import Detected, detect
+from trainyard.topology.detection import Detected, detect, telling
 from trainyard.topology.tree import Level, Tree, build
 from trainyard.world.capacity import place_of
 from trainyard.world.demand import Demand
@@ -130,7 +130,7 @@ class Inventory:
         changed = {name for name, node in nodes.items() if before.get(name) is not node and before.get(name) != node}
         same_names = nodes.keys() == before.keys()
         self.nodes = nodes
-        relabelled = not same_names or any(_speaks_otherwise(before[name], nodes[name]) for name in changed)
+        relabelled = not same_names or any(_speaks_otherwise(before[name], nodes[name], fabrics) for name in changed)
         if not same_names or any(kind(before[name]) != kind(nodes[name]) for name in changed):
             self._kinds = None
             self._supplies.clear()
@@ -147,6 +147,8 @@ class Inventory:
             self._supplies.clear()
 
 
-def _speaks_otherwise(old: Node, new: Node) -> bool:
+def _speaks_otherwise(old: Node, new: Node, fabrics: Mapping[str, Fabric]) -> bool:
     """Whether what a node tells of its place, or which of the dialects counts, may be another."""
-    return old.labels != new.labels or old.allocatable.keys() != new.allocatable.keys()
+    if old.allocatable.keys() != new.allocatable.keys():
+        return True
+    return old.labels != new.labels and telling(old.labels, fabrics.values()) != telling(new.labels, fabrics.values())
