@@ -272,7 +272,7 @@ def test_nodes_that_are_kept_for_an_older_job_name_it():
         SMALL, gang(2), others=but("a1-0", "a1-1"), without={"a1-0": "default/older", "a1-1": "default/older"}
     )
     way = ways(scene)[Kind.KEPT]
-    assert way.text == "default/older starts or is deleted, for which 2 free nodes are kept"
+    assert way.text == "default/older starts or is deleted, for which 2 nodes are kept"
 
 
 def test_the_time_at_which_enough_jobs_have_ended():

@@ -141,5 +141,6 @@ def kept(trials: Trials) -> Iterator[Way]:
     if case.without and trials.plan(Supposition(case.room, case.request, (), case.outlook)) is not None:
         jobs = tuple(sorted(set(case.without.values())))
         verb = "starts or is deleted" if len(jobs) == 1 else "start or are deleted"
-        text = f"{short(jobs)} {verb}, for which {count(len(case.without), 'free node')} are kept"
+        are = "is" if len(case.without) == 1 else "are"
+        text = f"{short(jobs)} {verb}, for which {count(len(case.without), 'node')} {are} kept"
         yield Way(Kind.KEPT, HOUR * case.size, text, jobs=jobs)
