@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from math import ceil
 
 from trainyard.api.fabric import PodAdditions
@@ -45,7 +46,7 @@ def additions(network: Network, pod: Pod, nodes: Sequence[Node]) -> Additions:
     if missing and profile.host.required:
         return Additions(of_fabric, usable=False, warnings=(_not_granted(profile, missing),))
     host = profile.host if network.granted else Host()
-    resources, doubts = _resources(profile, pod, nodes)
+    resources, doubts = _resources(profile, pod, nodes, of_fabric.resources)
     locks = (IPC_LOCK,) if profile.transport.verbs or profile.transport is Transport.EFA else ()
     return Additions(
         pod=PodAdditions(
@@ -81,8 +82,11 @@ def _not_granted(profile: Profile, missing: Iterable[str]) -> str:
     )
 
 
-def _resources(profile: Profile, pod: Pod, nodes: Sequence[Node]) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """Devices of the profile that the container does not ask for, and what is wrong with those that it does."""
+def _resources(
+    profile: Profile, pod: Pod, nodes: Sequence[Node], said: Mapping[str, str]
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Devices of the profile that neither the container nor the Fabric (said) asks for, and what is wrong with those of the
+    container."""
     found: dict[str, str] = {}
     doubts: list[str] = []
     for name, resource in profile.resources.items():
@@ -91,7 +95,7 @@ def _resources(profile: Profile, pod: Pod, nodes: Sequence[Node]) -> tuple[Mappi
         if asked is not None:
             if asked == name and not resource.shared and count is not None and pod.amount(name) != count:
                 doubts.append(_another_count(name, count, pod, nodes))
-        elif count is not None:
+        elif count is not None and not any(fnmatchcase(have, p) for have in said for p in resource.unless):
             lacking = [node.name for node in nodes if node.allocatable.get(name, 0) < count]
             if lacking:
                 doubts.append(_not_offered(name, count, lacking, nodes, profile))

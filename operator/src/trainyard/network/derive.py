@@ -63,6 +63,9 @@ def derive(
             by_kind[kind] = tuple(_ours(network, pod, added, node, nodes, process_group_timeout_seconds))
     if not by_kind:
         by_kind[()] = tuple(_ours(network, pod, added, None, (), process_group_timeout_seconds))
+    theirs = {*pod.named, *pod.wishes}
+    replaced = {s.name: s for settings in by_kind.values() for s in settings if s.name in theirs}
+    by_kind = {kind: tuple(s for s in of if s.name not in theirs) for kind, of in by_kind.items()}
     common, own = _shared(by_kind)
     jobs = tuple(
         Setting(name, value, Source.JOB, "set by spec.network.env")
@@ -81,6 +84,7 @@ def derive(
             *_unresolved(network, pod, everything),
         ),
         by_node={name: own[kind] for name, kind in kind_of.items() if own[kind]},
+        replaced=tuple(replaced.values()),
         host_network=added.host_network,
         privileged=added.privileged,
         network=network.name,
@@ -96,7 +100,7 @@ def _kind(node: Node) -> tuple[object, ...]:
 def _ours(
     network: Network, pod: Pod, added: Additions, node: Node | None, nodes: Sequence[Node], timeout_seconds: float
 ) -> Iterable[Setting]:
-    """What Trainyard writes for a node, each name once, where the job does not say otherwise."""
+    """What Trainyard writes for a node where the job does not say otherwise, each name once."""
     found: dict[str, Setting] = {}
     labels: Mapping[str, str] = node.labels if node is not None else {}
     if pod.backend is Backend.NCCL and pod.many and added.usable:
@@ -113,8 +117,7 @@ def _ours(
     ):
         found.pop(setting.name, None)  # the later of two stands where it was said
         found[setting.name] = setting
-    theirs = {*pod.named, *pod.wishes}
-    return (s for s in found.values() if s.name not in theirs and not is_reserved_env(s.name))
+    return (setting for setting in found.values() if not is_reserved_env(setting.name))
 
 
 def _of_profile(network: Network, labels: Mapping[str, str]) -> Iterable[Setting]:
@@ -158,7 +161,7 @@ def _unresolved(network: Network, pod: Pod, written: set[str]) -> Iterable[str]:
     profile = network.profile
     if profile is None or not profile.transport.verbs or not pod.many or pod.backend is not Backend.NCCL:
         return
-    if "NCCL_IB_HCA" not in written and "NCCL_IB_HCA" not in (*pod.named, *pod.wishes):
+    if not profile.own_adapters and "NCCL_IB_HCA" not in written and "NCCL_IB_HCA" not in (*pod.named, *pod.wishes):
         yield (
             "NCCL_IB_HCA: nothing says which adapters are the compute network's, so NCCL takes all that are active; "
             f"name them in the Fabric's rdma.devices or in the nodes' annotation {ANNOTATION_HCAS}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from trainyard.api.names import LAUNCHER_PORT, RENDEZVOUS_PORT
 from trainyard.network.additions import Additions
 from trainyard.network.choice import Network
 from trainyard.network.container import INFINIBAND, NCCL_CONF, SHM, Backend, Pod
@@ -29,8 +30,8 @@ def doubts(network: Network, pod: Pod, added: Additions) -> Iterator[str]:
         )
     if (pod.host_network or added.host_network) and pod.many:
         yield (
-            "hostNetwork: the ports 9400 and 29500 and NCCL's 28028 are the node's, so a second such job on it collides; use the "
-            "pod's own network where the fabric has one"
+            f"hostNetwork: the ports {LAUNCHER_PORT} and {RENDEZVOUS_PORT} and NCCL's 28028 are the node's, so a second such job "
+            "on it collides; use the pod's own network where the fabric has one"
         )
     profile = network.profile
     if profile is None or not pod.many:
