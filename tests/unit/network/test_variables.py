@@ -29,7 +29,7 @@ def library(package, path):
 
 def texts(file, pattern):
     """Texts of a binary that match, each up to its terminating zero."""
-    return {found[1].decode() for found in re.finditer(rb"(?=(" + pattern + rb")\0)", file.read_bytes())}
+    return {found[1].decode() for found in re.finditer(rb"(" + pattern + rb")\0", file.read_bytes())}
 
 
 def test_the_names_are_those_that_the_installed_nccl_reads():
