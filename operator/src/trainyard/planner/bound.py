@@ -58,7 +58,7 @@ class Bound:
 
 def problem(ground: Ground, scope: int, members: int, weights: Sequence[float]) -> Problem:
     """To cover so many members inside a domain that is at least two levels broader than the bins, or one. weights: by depth."""
-    groups = ground.groups(scope)
+    groups = ground.groups(scope, members)
     domains = ground.index.domains
     chains = []
     for group in groups:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 
 from trainyard.topology.tree import Index
@@ -72,38 +71,48 @@ class Ground:
         else:
             bins = [(self.room[child], child) for child in domain.children if self.room[child]]
         bins.sort(key=lambda one: -one[0])
-        return Group(number, tuple(size for size, _ in bins), tuple(bin for _, bin in bins))
+        sizes = tuple([size for size, _ in bins])
+        rising = tuple([-size for size in sizes])
+        return Group(number, sizes, tuple([bin for _, bin in bins]), (0, *accumulate(sizes)), rising)
 
-    def groups(self, scope: int) -> list[Group]:
-        """The groups inside a domain that is broader than a group or is one; those without room are left out."""
-        numbers = self.inside(scope, self.depth - 1)
-        return [self.group(number) for number in numbers if self.room[number]]
+    def groups(self, scope: int, members: int) -> list[Group]:
+        """The groups inside a domain that is broader than a group or is one; those without room are left out.
+
+        members: of the gang. Of nodes that share no domain with others, as those without labels, no more are of use.
+        """
+        domains, room = self.index.domains, self.room
+        apart = self.depth - 2 - domains[scope].depth
+        alone = 0
+        found: list[Group] = []
+        for number in self.inside(scope, self.depth - 1):
+            if room[number] == 1:
+                around = number
+                for _ in range(apart):
+                    around = domains[around].parent
+                alone += room[around] == 1
+                if alone > members and room[around] == 1:
+                    continue
+            if room[number]:
+                found.append(self.group(number))
+        return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Group:
-    """A domain of bins. sizes: the room of its bins, falling; bins: their numbers."""
+    """A domain of bins. sizes: the room of its bins, falling; bins: their numbers; within: the room of the first n bins together,
+    n from 0; rising: the sizes negated, so that a bisection finds how many are larger than a given one."""
 
     number: int
     sizes: tuple[int, ...]
     bins: tuple[int, ...]
-
-    @cached_property
-    def within(self) -> tuple[int, ...]:
-        """The room of the first n bins together, n from 0."""
-        return (0, *accumulate(self.sizes))
+    within: tuple[int, ...]
+    rising: tuple[int, ...]
 
     @property
     def room(self) -> int:
         """The room of all of them."""
         return self.within[-1]
 
-    @cached_property
-    def rising(self) -> tuple[int, ...]:
-        """The sizes negated, so that a bisection finds how many are larger than a given one."""
-        return tuple(-size for size in self.sizes)
-
-    @cached_property
     def counts(self) -> dict[int, int]:
         """How many bins there are of each size, the largest first."""
         counts: dict[int, int] = {}

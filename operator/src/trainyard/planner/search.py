@@ -12,6 +12,7 @@ beside it. Counted work, not time: the answer does not depend on how busy the ma
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -91,7 +92,8 @@ class _Search:
         self.worked = 0
         self.most, self.dropped = 0, 0.0
         self.rooms = [group.room for group in task.groups]
-        self.sizes = sorted({size for group in task.groups for size in group.counts}, reverse=True)
+        self.counts = [group.counts() for group in task.groups]
+        self.sizes = sorted({size for counts in self.counts for size in counts}, reverse=True)
 
     # What a choice costs ------------------------------------------------------------------------------------------------
 
@@ -105,15 +107,15 @@ class _Search:
     def _counted(self, chosen: Iterable[int]) -> dict[int, int]:
         counts: dict[int, int] = {}
         for n in chosen:
-            for size, count in self.task.groups[n].counts.items():
+            for size, count in self.counts[n].items():
                 counts[size] = counts.get(size, 0) + count
         return counts
 
     def _around(self, chosen: Collection[int]) -> float:
         """What the groups and the domains around them cost."""
-        chains = self.task.chains
         uppers = sum(
-            weight * len({chains[n][depth] for n in chosen}) for depth, weight in enumerate(self.task.upper_weights)
+            weight * len({self.task.chains[n][depth] for n in chosen})
+            for depth, weight in enumerate(self.task.upper_weights)
         )
         return self.task.group_weight * len(chosen) + uppers
 
@@ -160,25 +162,34 @@ class _Search:
     def _without_surplus(self, some: list[int]) -> None:
         """Leave out what is not needed, the least worthy first."""
         self._offer(some)
+        task = self.task
         value, _ = self.cost(some)
+        around = self._around(some)
         chosen = dict.fromkeys(some)
         counts = self._counted(some)
-        left = sum(self.rooms[n] for n in some) - self.task.members
+        held = Counter(domain for n in some for domain in task.chains[n])
+        left = sum(self.rooms[n] for n in some) - task.members
         for n in sorted(some, key=lambda n: -self.relaxed.reduced[n]):
             if self.rooms[n] > left:
                 continue
-            for size, count in self.task.groups[n].counts.items():
-                counts[size] -= count
-            del chosen[n]
+            self._count(counts, n, -1)
             self.worked += 1
-            found = self._bins(counts) * self.task.bin_weight + self._around(chosen)
-            if found <= value + _SLACK:
-                value, left = found, left - self.rooms[n]
+            freed = task.group_weight
+            freed += sum(
+                weight for weight, domain in zip(task.upper_weights, task.chains[n], strict=True) if held[domain] == 1
+            )
+            found = self._bins(counts) * task.bin_weight + around - freed
+            if found > value + _SLACK:
+                self._count(counts, n, 1)
                 continue
-            chosen[n] = None
-            for size, count in self.task.groups[n].counts.items():
-                counts[size] += count
+            value, around, left = found, around - freed, left - self.rooms[n]
+            del chosen[n]
+            held.subtract(task.chains[n])
         self._offer(list(chosen))
+
+    def _count(self, counts: dict[int, int], n: int, sign: int) -> None:
+        for size, count in self.counts[n].items():
+            counts[size] += sign * count
 
     def tighten(self) -> None:
         """Of choices that cost the same, one whose groups have less room: the large holes stay whole."""
