@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support.pretend import Pretend
 from trainyard.cli.question import ask, waits
-from trainyard.cli.why import other_page, running_page, waiting_page
+from trainyard.cli.why import other_page, recorded_page, running_page, waiting_page
 from trainyard.topology.tree import Level, Tree, build
 
 LEAF = {"placement": {"within": {"level": "leaf", "required": True}}}
@@ -127,6 +127,17 @@ def test_no_line_of_prose_is_wider_than_the_page(width: int) -> None:
     cluster.tick(30)
     answer = ask(cluster.world(), cluster.job("waits"), cluster.now)
     assert all(len(line) <= width for line in waiting_page(answer, cluster.now, width).splitlines())
+
+
+def test_whoever_may_not_see_the_cluster_is_told_what_the_operator_wrote() -> None:
+    cluster = a_queue()
+    cluster.submit("waits", 4, **LEAF)
+    cluster.tick(30)
+    lines = recorded_page(cluster.job("waits"), cluster.now).splitlines()
+    assert lines[0] == "team/waits waits since 1970-01-12T13:47:10Z (30s): NoDomainFits"
+    assert lines[1].startswith("  needs 4 nodes within one leaf; ")
+    assert any(line.startswith("  - ") for line in lines)
+    assert lines[-2].startswith("This is what the operator last said; more takes the right to list ")
 
 
 def test_jobs_that_neither_wait_nor_run_say_what_they_are() -> None:

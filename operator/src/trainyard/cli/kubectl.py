@@ -26,11 +26,13 @@ from trainyard.cli.yard import MOST_NODES, topology_page
 from trainyard.kube.client import KubeClient
 from trainyard.kube.errors import ApiError
 from trainyard.lifecycle.gang import is_open
-from trainyard.topology.detection import detect
-from trainyard.topology.tree import build
+from trainyard.world.inventory import Inventory
+from trainyard.world.records import World
 
 CLUSTER: Final = "cluster"
 """Where nodes come from unless a file is named."""
+
+FORBIDDEN: Final = 403
 
 Said = tuple[str, int]
 """A page and the exit code."""
@@ -107,14 +109,20 @@ async def _why(options: argparse.Namespace) -> Said:
     namespace = options.namespace or namespace_of(options.kubeconfig)
     async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
         job, members = await read_job(client, namespace, options.job)
-        if is_open(job):
-            yard = await read_yard(client)
-            tree = build(yard.nodes.values(), detect(yard.nodes.values(), yard.fabrics.values()).levels)
-            return why.running_page(job, members, tree, time.time(), _width()), 0
-        if not waits(job):
+        if not is_open(job) and not waits(job):
             return why.other_page(job, _width()), 0
-        world = await read_world(client, namespace)
+        try:
+            world = await (read_yard(client) if is_open(job) else read_world(client, namespace))
+        except ApiError as error:
+            if error.code != FORBIDDEN:
+                raise
+            world = None
     now = time.time()
+    if is_open(job):
+        tree = Inventory.of(world or World()).tree
+        return why.running_page(job, members, tree, now, _width()), 0
+    if world is None:
+        return why.recorded_page(job, now, _width()), 0
     return why.waiting_page(ask(world, world.jobs.get(job.uid, job), now), now, _width()), 0
 
 

@@ -46,6 +46,21 @@ def running_page(job: Job, members: Iterable[Pod], tree: Tree, now: float, width
     return page([wrapped(head, width=width), plan, ranks_table(tree, nodes)])
 
 
+def recorded_page(job: Job, now: float, width: int = WIDTH) -> str:
+    """The page of a job that waits, for somebody who may not see the cluster: what the operator wrote into its status."""
+    pending = job.status.pending
+    since = job.status.waiting_since if job.status.waiting_since is not None else job.created
+    reason = f": {pending.reason}" if pending is not None else ""
+    lines = [f"{job.key} waits since {rfc3339(round(since))} ({ago(since, now)}){reason}"]
+    if pending is not None:
+        lines += wrapped(pending.message, "  ", width=width)
+        lines += [line for way in pending.unblock for line in wrapped(way, "  - ", width=width)]
+    note = (
+        "This is what the operator last said; more takes the right to list nodes, pods and TrainingJobs of the cluster."
+    )
+    return page([lines, wrapped(note, width=width)])
+
+
 def other_page(job: Job, width: int = WIDTH) -> str:
     """The page of a job that neither waits nor has nodes."""
     status = job.status

@@ -28,7 +28,8 @@ from trainyard.world.room import Room
 from trainyard.world.supply import Supply
 
 MOST_PLANS: Final = 40
-"""How many plans are tried for one explanation, all ways together."""
+"""How many plans are tried for one explanation, all ways together; besides those by which preemption and forecast, with bounds
+of their own, find what is then tried."""
 
 MOST_OF_A_KIND: Final = 3
 """How many ways of one kind are offered."""
