@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil, inf
 from typing import Final
 
 from trainyard.planner import rank
@@ -33,8 +34,9 @@ class Placement:
 
     nodes: names in rank order; one that several members share stands there several times. spans: for each level, broadest first,
     over how many domains they extend. crossings: for each level how many edges of the closed ring of ranks leave a domain of it.
-    cost: of its communication; bound: no placement costs less, in the unit of cost.total. spares: nodes held ready besides,
-    nearest first. worked: how many states the search looked at; spent: more would have been needed to prove or better it.
+    cost: of its communication; bound: no placement that keeps to what is asked costs less, in the unit of cost.total.
+    spares: nodes held ready besides, nearest first. worked: how many states the search looked at; spent: more would have been
+    needed to prove or better it.
     """
 
     nodes: tuple[str, ...]
@@ -53,14 +55,19 @@ class Placement:
 
     @property
     def gap(self) -> float:
-        """By what share of the best possible the cost may be too high: 0.0 is optimal, 0.06 at most 6 % off."""
+        """By what share of the best possible the cost may be too high: 0.0 is optimal, 0.06 at most 6 % off; infinite where
+        nothing is proven."""
         excess = self.cost.total - self.bound
-        return excess / self.bound if self.bound > 0 and excess > 1e-9 * self.bound else 0.0
+        if excess <= _SLACK * self.cost.total:
+            return 0.0
+        return excess / self.bound if self.bound > 0 else inf
 
     @property
     def quality(self) -> str:
         """The gap in words."""
-        return "optimal" if self.gap == 0.0 else f"at most {max(1, -(-self.gap * 100 // 1)):.0f} % off"
+        if self.gap == inf:
+            return "not proven"
+        return "optimal" if self.gap == 0.0 else f"at most {ceil(self.gap * 100)} % off"
 
 
 def place(supply: Supply, request: Request, outlook: Outlook = PLAIN) -> Placement | Shortfall:
@@ -74,13 +81,11 @@ def place(supply: Supply, request: Request, outlook: Outlook = PLAIN) -> Placeme
     kinds = [supply] if request.mixed else supply.by_kind()
     if floor is not None:
         edges = outlook.edges(len(supply.tree.levels))
-        best: Seating | None = None
-        for kind in kinds:
-            found = _seat(kind, request, floor, edges, outlook)
-            if found is not None and (best is None or _better(found, best)):
-                best = found
-        if best is not None:
-            return _placement(supply.tree, best)
+        found = [seating for kind in kinds if (seating := _seat(kind, request, floor, edges, outlook)) is not None]
+        if found:
+            best = min(found, key=lambda seating: (round(seating.value, 9), round(seating.lost, 9)))
+            bound = min(seating.cost.total - seating.excess for seating in found)
+            return _placement(supply.tree, best, max(0.0, bound))
     return _shortfall(supply, kinds, request, floor)
 
 
@@ -110,13 +115,7 @@ def _free(supply: Supply, node: str) -> bool:
     return position is not None and supply.slots[position] > 0
 
 
-def _better(one: Seating, other: Seating) -> bool:
-    if abs(one.value - other.value) > _SLACK:
-        return one.value < other.value
-    return one.lost < other.lost - _SLACK
-
-
-def _placement(tree: Tree, seating: Seating) -> Placement:
+def _placement(tree: Tree, seating: Seating, bound: float) -> Placement:
     names = tree.index.names
     ranked = tuple(names[position] for position in seating.ranked)
     return Placement(
@@ -124,7 +123,7 @@ def _placement(tree: Tree, seating: Seating) -> Placement:
         spans=rank.spans(tree, ranked),
         crossings=rank.crossings(tree, ranked),
         cost=seating.cost,
-        bound=max(0.0, seating.cost.total - seating.excess),
+        bound=bound,
         spares=tuple(names[position] for position in seating.spares),
         worked=seating.worked,
         spent=seating.spent,
