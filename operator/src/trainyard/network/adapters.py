@@ -45,7 +45,8 @@ def adapters(
     if rails in _RAILS:
         value, why = _RAILS[rails]
         yield _derived("NCCL_CROSS_NIC", value, why)
-    if profile.nvlink_domains:
+    machine = profile.machine(node.labels) if node is not None else None
+    if profile.nvlink_domains or (machine is not None and machine.nvlink_domains):
         yield from _nvlink(pod, profile, nodes)
 
 

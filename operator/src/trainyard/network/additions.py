@@ -10,7 +10,7 @@ from math import ceil
 from trainyard.api.fabric import PodAdditions
 from trainyard.network.choice import Network
 from trainyard.network.container import Backend, Pod
-from trainyard.network.profiles.model import Host, Profile, Resource, Transport
+from trainyard.network.profiles.model import Host, Machine, Profile, Resource, Transport
 from trainyard.world.records import Node
 
 IPC_LOCK = "IPC_LOCK"
@@ -53,7 +53,7 @@ def additions(network: Network, pod: Pod, nodes: Sequence[Node]) -> Additions:
             volumes=_named(host.volumes, of_fabric.volumes),
             volume_mounts=(*_elsewhere(host.volume_mounts, of_fabric.volume_mounts), *of_fabric.volume_mounts),
             env=of_fabric.env,
-            annotations={**profile.annotations, **of_fabric.annotations},
+            annotations={**_annotations(profile, pod, nodes), **of_fabric.annotations},
             resources={
                 name: amount for name, amount in {**resources, **of_fabric.resources}.items() if name not in pod.limits
             },
@@ -80,6 +80,22 @@ def _not_granted(profile: Profile, missing: Iterable[str]) -> str:
         f"the nodes are recognised as {profile.name} ({profile.title}), but its pods need {', '.join(missing)} of their nodes, "
         f"which only a Fabric with spec.profile: {profile.name} gives; until then collectives run over sockets"
     )
+
+
+def _annotations(profile: Profile, pod: Pod, nodes: Sequence[Node]) -> Mapping[str, str]:
+    kinds = _machines(profile, nodes)
+    found = dict(profile.annotations)
+    for machine in kinds:
+        found |= machine.annotations
+    times = min((_share(machine.nics, machine.accelerators, pod) for machine in kinds), default=0)
+    return found | {name: ",".join([value] * times) for name, value in profile.annotations_per_nic.items() if times}
+
+
+def _machines(profile: Profile, nodes: Sequence[Node]) -> Sequence[Machine]:
+    """The kinds of machines among these nodes."""
+    found = (profile.machine(node.labels) for node in nodes)
+    by_type = {machine.instance_types: machine for machine in found if machine is not None}
+    return [by_type[kind] for kind in sorted(by_type)]
 
 
 def _resources(
@@ -112,9 +128,8 @@ def _count(name: str, resource: Resource, profile: Profile, pod: Pod, nodes: Seq
     """How many a pod takes: the whole node's, in proportion to the accelerators that it takes. None: nobody knows."""
     if resource.shared:
         return 1
-    found = (profile.machine(node.labels) for node in nodes)
-    kinds = {machine.instance_types: machine for machine in found if machine is not None}
-    counts = [_share(resource.per_node or machine.nics, machine.accelerators, pod) for machine in kinds.values()]
+    kinds = _machines(profile, nodes)
+    counts = [_share(resource.per_node or machine.nics, machine.accelerators, pod) for machine in kinds]
     if not counts and resource.per_node is not None:
         counts = [_share(resource.per_node, 8, pod)]
     if not counts and nodes:

@@ -58,7 +58,7 @@ def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Itera
     yield from _unlike("number of adapters", named if any(named.values()) else counted, hang)
     rates = {name: machine.nic_gbps if machine is not None else None for name, machine in machines.items()}
     yield from _unlike("Gb/s of each adapter", rates, "the slowest sets the pace")
-    if profile.nvlink_domains:
+    if profile.nvlink_domains or any(machine is not None and machine.nvlink_domains for machine in machines.values()):
         yield from _shares(nodes)
 
 

@@ -39,9 +39,11 @@ class Settings:
     """What the network wants of a job's pods.
 
     settings: each name once, those of the fabric before those of the job, so that a value may refer to what precedes it.
-    by_node: for nodes that need others, those that differ; none of the names is in `settings`. replaced: what Trainyard would
-    have written for some node where the job says otherwise. additions: what the fabric adds to its pods. host_network, privileged:
-    rights that the profile needs and an administrator gave. warnings: what the job had better change. network: what it is called;
+    by_node: for nodes that need others, those that differ; none of the names is in `settings`.
+    replaced: what Trainyard would have written for some node where the job says otherwise.
+    additions: what the fabric adds to its pods.
+    host_network, privileged: rights that the profile needs and an administrator gave.
+    warnings: what the job had better change. network: what it is called.
     problem: why no attempt should start, "" where nothing is in the way.
     """
 

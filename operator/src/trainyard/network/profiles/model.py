@@ -90,6 +90,10 @@ class Machine(_Part):
     """Names of the adapters of the compute network, all of them."""
     env: Env = Field(default_factory=dict)
     """Settings besides those of the profile."""
+    annotations: dict[Name, Text] = Field(default_factory=dict)
+    """Annotations besides those of the profile."""
+    nvlink_domains: bool = False
+    """NVLink goes beyond the node."""
 
 
 class Resource(_Part):
@@ -141,13 +145,15 @@ class Profile(_Part):
     """NCCL_IB_TIMEOUT; lowered where it would outlast the process group's."""
     rails: Rails = Rails.ROUTED
     nvlink_domains: bool = False
-    """NVLink goes beyond the node."""
+    """NVLink goes beyond the node, whatever the machine."""
     env: Env = Field(default_factory=dict)
     machines: tuple[Machine, ...] = ()
     resources: dict[Name, Resource] = Field(default_factory=dict)
     fixed_resources: dict[Name, Text] = Field(default_factory=dict)
     """Resources in the same amount for every pod, whatever its accelerators."""
     annotations: dict[Name, Text] = Field(default_factory=dict)
+    annotations_per_nic: dict[Name, Text] = Field(default_factory=dict)
+    """Annotations whose value stands as often as the pod has interfaces for collectives, separated by commas."""
     host: Host = Field(default_factory=Host)
     env_scripts: tuple[str, ...] = ()
     """Scripts of the vendor that set variables anew when they are sourced, and so undo what stands in the pod."""
