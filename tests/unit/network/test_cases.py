@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.networks import GPU, a_fabric, a_spec, annotated, derived, fabrics, some_nodes, values
+from trainyard.contract.network import Alike
 from trainyard.network import matcher
 from trainyard.network.choice import Unclear, choose_network
 from trainyard.network.consistency import Report, at_start
@@ -19,7 +20,7 @@ IB = a_fabric(profile="infiniband", interface="eth0", rdma={"devices": ["mlx5_0"
 TCP = a_fabric(kind="tcp", interface="eth0")
 EFA = "vpc.amazonaws.com/efa"
 P5 = some_nodes(2, "p5.48xlarge", offers={EFA: 32})
-REPORT = Report("n-0", 0, "roce", "Ethernet", 8, 400.0, 4096, "AF_INET", (3,), (2, 30, 7), True)
+ALIKE = Alike("Ethernet", 8, 400.0, 4096, "AF_INET", (3,), (2, 30, 7), True, 1500)
 
 
 def warned(spec, fabric=ROCE, nodes=None):
@@ -30,9 +31,12 @@ def said(warnings, *words):
     return any(all(word in line for word in words) for line in warnings)
 
 
+def report(rank=0, **changes):
+    return Report(f"n-{rank}", rank, replace(ALIKE, **changes))
+
+
 def reported(**of_second):
-    second = replace(REPORT, node="n-1", rank=1, **of_second)
-    return list(at_start([REPORT, second], roce=True))
+    return list(at_start([report(), report(1, **of_second)], roce=True))
 
 
 def test_case_01_no_gid_index_but_the_address_family_by_which_the_right_row_is_found():
@@ -40,15 +44,15 @@ def test_case_01_no_gid_index_but_the_address_family_by_which_the_right_row_is_f
     assert found["NCCL_IB_ADDR_FAMILY"] == "AF_INET"
     assert "NCCL_IB_GID_INDEX" not in found
     assert said(warned(a_spec(env={"NCCL_IB_GID_INDEX": "0"})), "NCCL_IB_GID_INDEX", "leave it out")
-    old = [replace(REPORT, nccl=(2, 20, 5))]
+    old = [report(nccl=(2, 20, 5))]
     assert said(at_start(old, roce=True), "row 0")
 
 
 def test_case_02_one_index_for_a_gang_is_pointed_out_and_so_are_tables_with_gaps_on_old_libraries():
     assert said(warned(a_spec(env={"NCCL_IB_GID_INDEX": "3"})), "a pod's table of addresses is its own")
-    differ = [replace(REPORT, nccl=(2, 20, 5)), replace(REPORT, node="n-1", rank=1, nccl=(2, 20, 5), gid_indexes=(5,))]
+    differ = [report(nccl=(2, 20, 5)), report(1, nccl=(2, 20, 5), gid_indexes=(5,))]
     assert said(at_start(differ, roce=True), "another on different adapters (3, 5)")
-    gaps = [replace(REPORT, nccl=(2, 25, 1), gid_indexes=(5,))]
+    gaps = [report(nccl=(2, 25, 1), gid_indexes=(5,))]
     assert said(at_start(gaps, roce=True), "first gap")
 
 
@@ -118,8 +122,8 @@ def test_case_17_shared_memory_of_the_host_is_pointed_out():
 
 
 def test_case_19_a_library_that_overlooks_gpudirect():
-    assert said(at_start([replace(REPORT, nccl=(2, 22, 3))], roce=True), "GPUDirect")
-    assert not said(at_start([replace(REPORT, nccl=(2, 23, 4))], roce=True, cross_nic=False), "GPUDirect")
+    assert said(at_start([report(nccl=(2, 22, 3))], roce=True), "GPUDirect")
+    assert not said(at_start([report(nccl=(2, 23, 4))], roce=True, cross_nic=False), "GPUDirect")
 
 
 def test_case_21_packets_that_no_switch_protects():
@@ -156,7 +160,7 @@ def test_case_28_rails_that_do_not_reach_each_other():
 
 
 def test_case_29_alternating_rings():
-    old = [replace(REPORT, nccl=(2, 22, 3), gpudirect=False)]
+    old = [report(nccl=(2, 22, 3), gpudirect=False)]
     assert said(at_start(old, roce=True, cross_nic=True), "alternating rings")
     assert not said(at_start(old, roce=True, cross_nic=False), "alternating rings")
 
@@ -231,7 +235,7 @@ def test_case_41_an_equals_sign_in_a_value_and_a_comma_in_a_list_survive():
 
 
 def test_case_43_one_accelerator_a_pod_on_an_old_library():
-    old = [replace(REPORT, nccl=(2, 17, 1))]
+    old = [report(nccl=(2, 17, 1))]
     assert said(at_start(old, roce=False, accelerators=1), "take the same adapter")
     assert not said(at_start(old, roce=False, accelerators=8), "take the same adapter")
 

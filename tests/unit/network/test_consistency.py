@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from support.networks import GPU, a_fabric, a_spec, annotated, derived, on, some_nodes
+from trainyard.contract.network import Alike
 from trainyard.network.consistency import Report, at_start, before_admission
 from trainyard.network.container import pod_of
 
@@ -11,18 +12,24 @@ GANG = [
     Report(
         node=f"n-{rank}",
         rank=rank,
-        network="roce",
-        link_layer="Ethernet",
-        adapters=8,
-        rate_gbps=400.0,
-        mtu=4096,
-        family="AF_INET",
-        gid_indexes=(3, 3),
-        nccl=(2, 30, 7),
-        gpudirect=True,
+        alike=Alike(
+            link_layer="Ethernet",
+            adapters=8,
+            rate_gbps=400.0,
+            mtu=4096,
+            family="AF_INET",
+            gid_indexes=(3, 3),
+            nccl=(2, 30, 7),
+            gpudirect=True,
+            interface_mtu=1500,
+        ),
     )
     for rank in range(4)
 ]
+
+
+def but(report, **changes):
+    return replace(report, alike=replace(report.alike, **changes))
 
 
 def told(nodes, fabric=None, /, **spec):
@@ -75,26 +82,28 @@ def test_it_matters_only_for_gangs_of_accelerators(spec):
 @pytest.mark.parametrize(
     ("field", "value", "what"),
     [
-        ("network", "tcp", "network"),
         ("link_layer", "InfiniBand", "link layer"),
         ("adapters", 7, "number of adapters"),
         ("rate_gbps", 200.0, "Gb/s of each adapter"),
-        ("mtu", 1024, "MTU"),
+        ("mtu", 1024, "MTU of the adapters"),
+        ("interface_mtu", 9000, "MTU of the interface"),
         ("family", "AF_INET6", "address family"),
         ("nccl", (2, 27, 5), "NCCL version"),
         ("gpudirect", False, "GPUDirect"),
     ],
 )
 def test_one_pod_that_differs_is_named(field, value, what):
-    gang = [*GANG[:3], replace(GANG[3], **{field: value})]
+    gang = [*GANG[:3], but(GANG[3], **{field: value})]
     lines = list(at_start(gang, roce=True))
     assert [line.partition(":")[0] for line in lines] == [what]
     assert "on n-3;" in lines[0]
 
 
-@pytest.mark.parametrize("field", ["link_layer", "adapters", "rate_gbps", "mtu", "family", "nccl", "gpudirect"])
+@pytest.mark.parametrize(
+    "field", ["link_layer", "adapters", "rate_gbps", "mtu", "family", "nccl", "gpudirect", "interface_mtu"]
+)
 def test_what_a_pod_could_not_tell_is_held_against_nobody(field):
-    assert list(at_start([*GANG[:3], replace(GANG[3], **{field: None})], roce=True)) == []
+    assert list(at_start([*GANG[:3], but(GANG[3], **{field: None})], roce=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +116,7 @@ def test_what_a_pod_could_not_tell_is_held_against_nobody(field):
     ],
 )
 def test_what_an_old_library_gets_wrong(nccl, options, says):
-    lines = list(at_start([replace(report, nccl=nccl) for report in GANG], **options))
+    lines = list(at_start([but(report, nccl=nccl) for report in GANG], **options))
     assert any(says in line for line in lines)
     assert all(line.startswith(f"NCCL {'.'.join(map(str, nccl))}:") for line in lines)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Final
 
+from trainyard.contract.network import Alike
 from trainyard.network.adapters import CLIQUE, devices
 from trainyard.network.choice import Network
 from trainyard.network.container import Backend, Pod
@@ -21,24 +22,11 @@ PRODUCT: Final = "nvidia.com/gpu.product"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one pod finds of its network when it starts. None: it could not tell.
-
-    adapters: those that it will use. rate_gbps: of each of them. mtu: active, in bytes. family: of the addresses by which they
-    are found. gid_indexes: the row of each adapter's table. nccl: version of the library, such as (2, 30, 7). gpudirect: whether
-    adapters reach the accelerators' memory. network: the name of what its settings were derived from.
-    """
+    """What the pod of a node rank found of its network when it started."""
 
     node: str
     rank: int
-    network: str = ""
-    link_layer: str | None = None
-    adapters: int | None = None
-    rate_gbps: float | None = None
-    mtu: int | None = None
-    family: str | None = None
-    gid_indexes: tuple[int, ...] = ()
-    nccl: tuple[int, ...] | None = None
-    gpudirect: bool | None = None
+    alike: Alike
 
 
 def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Iterator[str]:
@@ -70,15 +58,15 @@ def _shares(nodes: Sequence[Node]) -> Iterator[str]:
         yield f"NVLink domains: the gang takes {listed}; with equally many of each, reductions inside them are as large as can be"
 
 
-_LIKE: Final[tuple[tuple[str, Callable[[Report], Hashable], str], ...]] = (
-    ("network", lambda report: report.network or None, "their settings contradict each other"),
-    ("link layer", lambda report: report.link_layer, "InfiniBand and Ethernet do not reach each other"),
-    ("number of adapters", lambda report: report.adapters, "NCCL ignores the difference, and collectives hang"),
-    ("Gb/s of each adapter", lambda report: report.rate_gbps, "the slowest sets the pace"),
-    ("MTU", lambda report: report.mtu, "large messages are lost, and collectives hang"),
-    ("address family", lambda report: report.family, "adapters do not reach each other"),
-    ("NCCL version", lambda report: _version(report.nccl), "NCCL refuses to start"),
-    ("GPUDirect", lambda report: report.gpudirect, "the slowest sets the pace"),
+_LIKE: Final[tuple[tuple[str, Callable[[Alike], Hashable], str], ...]] = (
+    ("link layer", lambda of: of.link_layer, "InfiniBand and Ethernet do not reach each other"),
+    ("number of adapters", lambda of: of.adapters, "NCCL ignores the difference, and collectives hang"),
+    ("Gb/s of each adapter", lambda of: of.rate_gbps, "the slowest sets the pace"),
+    ("MTU of the adapters", lambda of: of.mtu, "large messages are lost, and collectives hang"),
+    ("MTU of the interface", lambda of: of.interface_mtu, "large packets are lost on the way to the smaller one"),
+    ("address family", lambda of: of.family, "adapters do not reach each other"),
+    ("NCCL version", lambda of: _version(of.nccl), "NCCL refuses to start"),
+    ("GPUDirect", lambda of: of.gpudirect, "the slowest sets the pace"),
 )
 
 
@@ -89,17 +77,19 @@ def at_start(reports: Iterable[Report], *, roce: bool, cross_nic: bool = True, a
     """
     known = sorted(reports, key=lambda report: report.rank)
     for what, of, so in _LIKE:
-        yield from _unlike(what, {report.node: of(report) for report in known}, so)
-    versions = {report.nccl for report in known if report.nccl is not None}
+        yield from _unlike(what, {report.node: of(report.alike) for report in known}, so)
+    versions = {report.alike.nccl for report in known if report.alike.nccl is not None}
     if versions:
-        yield from _too_old(min(versions), known, roce=roce, cross_nic=cross_nic, accelerators=accelerators)
+        yield from _too_old(
+            min(versions), [report.alike for report in known], roce=roce, cross_nic=cross_nic, accelerators=accelerators
+        )
 
 
 def _too_old(
-    nccl: tuple[int, ...], reports: Sequence[Report], *, roce: bool, cross_nic: bool, accelerators: int
+    nccl: tuple[int, ...], found: Sequence[Alike], *, roce: bool, cross_nic: bool, accelerators: int
 ) -> Iterator[str]:
     name = f"NCCL {_version(nccl)}"
-    indexes = {index for report in reports for index in report.gid_indexes}
+    indexes = {index for of in found for index in of.gid_indexes}
     if roce and nccl < (2, 21):
         yield f"{name}: takes row 0 of an adapter's table of addresses, which is RoCE v1 or link-local; 2.21 finds the right one"
         if len(indexes) > 1:
@@ -107,7 +97,7 @@ def _too_old(
             yield f"{name}: the right row is another on different adapters ({rows}), and one NCCL_IB_GID_INDEX is not enough"
     elif roce and nccl < (2, 26, 2) and max(indexes, default=0) > 3:
         yield f"{name}: looks no further than the first gap of a table of addresses; 2.26.2 does"
-    if nccl <= (2, 22, 3) and any(report.gpudirect for report in reports):
+    if nccl <= (2, 22, 3) and any(of.gpudirect for of in found):
         yield f"{name}: may overlook that GPUDirect is there and run at a tenth of the rate; 2.22.4 does not"
     if (2, 20) <= nccl < (2, 24) and cross_nic:
         yield f"{name}: builds alternating rings wrongly where rails may talk to each other; 2.24 does not"

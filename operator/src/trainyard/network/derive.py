@@ -72,7 +72,6 @@ def derive(
         for name, value in pod.wishes.items()
         if not is_reserved_env(name)
     )
-    everything = {name for settings in by_kind.values() for name in (s.name for s in settings)}
     return Settings(
         settings=(*common, *jobs),
         additions=added.pod,
@@ -81,7 +80,6 @@ def derive(
             *doubts(network, pod, added),
             *before_admission(network, pod, nodes),
             *added.warnings,
-            *_unresolved(network, pod, everything),
         ),
         by_node={name: own[kind] for name, kind in kind_of.items() if own[kind]},
         replaced=tuple(replaced.values()),
@@ -154,15 +152,3 @@ def _shared(
     alike = {s.name for s in first if all(of.get(s.name) == s.value for of in values)}
     common = tuple(s for s in first if s.name in alike)
     return common, {kind: tuple(s for s in by_kind[kind] if s.name not in alike) for kind in kinds}
-
-
-def _unresolved(network: Network, pod: Pod, written: set[str]) -> Iterable[str]:
-    """Adapters that nobody names: NCCL takes all that it finds, management and storage included."""
-    profile = network.profile
-    if profile is None or not profile.transport.verbs or not pod.many or pod.backend is not Backend.NCCL:
-        return
-    if not profile.own_adapters and "NCCL_IB_HCA" not in written and "NCCL_IB_HCA" not in (*pod.named, *pod.wishes):
-        yield (
-            "NCCL_IB_HCA: nothing says which adapters are the compute network's, so NCCL takes all that are active; "
-            f"name them in the Fabric's rdma.devices or in the nodes' annotation {ANNOTATION_HCAS}"
-        )

@@ -138,8 +138,6 @@ class Profile(_Part):
     """Interface of a pod that is not on its node's network."""
     device_prefix: str | None = None
     """What the names of the compute network's adapters begin with, where the vendor gives no exact names."""
-    own_adapters: bool = False
-    """Pods see no adapters but those of the compute network, so that nobody need name them."""
     roce: Roce | None = None
     timeout: Annotated[int, Field(ge=1, le=31)] | None = None
     """NCCL_IB_TIMEOUT; lowered where it would outlast the process group's."""
