@@ -170,6 +170,10 @@ def test_nodes_alike_share_all_settings():
     assert named(settings)["NCCL_IB_HCA"] == "=ibp0,ibp1,ibp2,ibp3,ibp4,ibp5,ibp6,ibp7"
 
 
+def test_a_pod_with_a_part_of_a_machine_finds_the_adapters_near_its_accelerators_itself():
+    assert "NCCL_IB_HCA" not in named(derived(a_spec(limits={"nvidia.com/gpu": 4}), some_nodes(2, "b200-8x")))
+
+
 def test_the_narrower_word_on_adapters_wins():
     of_machine, of_fabric = some_nodes(1, "b200-8x")[0], fabric(profile="coreweave-ib", rdma={"devices": ["a", "b"]})
     of_node = annotated(of_machine, **{HCAS: "c"})

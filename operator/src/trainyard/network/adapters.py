@@ -38,7 +38,7 @@ def adapters(
         why = f"without {profile.net} the job should fail at once: NCCL would fall back to sockets and say nothing"
         yield _derived("NCCL_NET", profile.net, why)
     if profile.transport.verbs:
-        yield from _devices(network, profile, node)
+        yield from _devices(network, pod, node)
         yield from _packets(network, profile)
         yield from _timeout(network, profile, timeout_seconds)
     rails = _rdma(network.fabric).rails or profile.rails
@@ -50,8 +50,12 @@ def adapters(
         yield from _nvlink(pod, profile, nodes)
 
 
-def devices(network: Network, node: Node | None) -> tuple[tuple[str, ...], str]:
-    """The adapters of the compute network on a node, and how they are known; () where their names are not."""
+def devices(network: Network, pod: Pod, node: Node | None) -> tuple[tuple[str, ...], str]:
+    """The adapters of the compute network on a node, and how they are known; () where their names are not: the launcher then
+    finds them in the pod.
+
+    So it does for a pod with a part of a machine's accelerators, since which ones those are is known only there.
+    """
     annotated = node.annotations.get(ANNOTATION_HCAS, "") if node is not None else ""
     listed = tuple(name.strip() for name in annotated.split(",") if name.strip())
     if listed:
@@ -60,19 +64,16 @@ def devices(network: Network, node: Node | None) -> tuple[tuple[str, ...], str]:
     if said:
         return said, "the fabric's adapters"
     machine = network.profile.machine(node.labels) if network.profile is not None and node is not None else None
-    if machine is not None and machine.devices:
+    if machine is not None and machine.devices and pod.accelerators >= machine.accelerators:
         assert network.profile is not None
         return machine.devices, f"the adapters of this machine in the profile {network.profile.name}"
     return (), ""
 
 
-def _devices(network: Network, profile: Profile, node: Node | None) -> Iterator[Setting]:
-    names, why = devices(network, node)
+def _devices(network: Network, pod: Pod, node: Node | None) -> Iterator[Setting]:
+    names, why = devices(network, pod, node)
     if names:
         yield _derived("NCCL_IB_HCA", exactly(names), f"{why}, as whole names: without = mlx5_1 would mean mlx5_10 too")
-    elif profile.device_prefix is not None:
-        why = f"what the names of the compute network's adapters begin with, in the profile {profile.name}"
-        yield _derived("NCCL_IB_HCA", profile.device_prefix, why)
 
 
 def _packets(network: Network, profile: Profile) -> Iterator[Setting]:

@@ -41,7 +41,7 @@ def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Itera
         return
     machines = {node.name: profile.machine(node.labels) for node in nodes}
     hang = "NCCL ignores the difference, and collectives hang"
-    named = {node.name: len(devices(network, node)[0]) or None for node in nodes}
+    named = {node.name: len(devices(network, pod, node)[0]) or None for node in nodes}
     counted = {name: machine.nics if machine is not None else None for name, machine in machines.items()}
     yield from _unlike("number of adapters", named if any(named.values()) else counted, hang)
     rates = {name: machine.nic_gbps if machine is not None else None for name, machine in machines.items()}

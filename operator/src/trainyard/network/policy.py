@@ -103,7 +103,7 @@ def _net(said: Said) -> Iterator[str]:
 
 def _hca(said: Said) -> Iterator[str]:
     matcher = parse(said.value)
-    known = [Port(name, 1) for name in devices(said.network, None)[0]]
+    known = [Port(name, 1) for name in devices(said.network, said.pod, None)[0]]
     yield from _form(matcher, "mlx5_1 is mlx5_10 as well")
     if known and matcher.items:
         taken = [port.name for port in known if matcher.takes(port)]

@@ -136,8 +136,6 @@ class Profile(_Part):
     """Name of NCCL's network (NCCL_NET) that must be there: without it NCCL would fall back to sockets and say nothing."""
     interface: str | None = None
     """Interface of a pod that is not on its node's network."""
-    device_prefix: str | None = None
-    """What the names of the compute network's adapters begin with, where the vendor gives no exact names."""
     roce: Roce | None = None
     timeout: Annotated[int, Field(ge=1, le=31)] | None = None
     """NCCL_IB_TIMEOUT; lowered where it would outlast the process group's."""
