@@ -14,7 +14,7 @@ from support.processes import run, start
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from trainyard.contract.plan import Axis, Lineage, Mark
-from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifies, SaveFailed
+from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifies, SaveFailed, What
 from trainyard_trainer.checkpoint.record import Training
 from trainyard_trainer.checkpoint.store import Folder, Superseded
 from trainyard_trainer.parallel.rendezvous import Place, meet
@@ -42,7 +42,7 @@ def fill(state, value):
 def save_steps(checkpoints, state, steps):
     for step in steps:
         fill(state, float(step))
-        checkpoints.save(state, step, f"samples of {step}", TRAINING)
+        checkpoints.save(state, What(step, f"samples of {step}", TRAINING))
 
 
 def load(checkpoints, state):
@@ -268,7 +268,7 @@ def test_a_save_never_writes_over_what_is_there(tmp_path):
         checkpoints, state = opened(root, rank, 1, attempt=1)
         load(checkpoints, state)
         save_steps(checkpoints, state, [1])
-        with pytest.raises(FileExistsError):
+        with pytest.raises(SaveFailed, match="exists"):
             save_steps(checkpoints, state, [1])
 
     (ended,) = run(work, 1, tmp_path / "work")

@@ -44,8 +44,8 @@ def die_after(step):
 
     save = Session.save
 
-    def save_and_die(self, *arguments):
-        save(self, *arguments)
+    def save_and_die(self, *arguments, wait=False):
+        save(self, *arguments, wait=True)
         if self.steps_done == step:
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -8,7 +8,8 @@
             ...
             session.step_done(...)
             if session.should_save(done):
-                session.save(...)
+                session.save(...)  # goes on beside the next steps
+        session.save(..., wait=True)
 
 A stop is asked of some ranks, at different moments, and all must leave after the same step: one that left alone would
 strand
@@ -21,13 +22,17 @@ stop.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import faulthandler
 import hashlib
+import json
 import logging
 import os
 import signal
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import TimeoutError as StillThere
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -41,9 +46,10 @@ from trainyard.contract import env
 from trainyard.contract.codec import dumps
 from trainyard.contract.plan import Axis, Lineage, Mark
 
-from trainyard_trainer.checkpoint.distributed import Checkpoints, tensors
+from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifies, SaveFailed, What, tensors
+from trainyard_trainer.checkpoint.pace import gives_up
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
-from trainyard_trainer.checkpoint.store import Folder, last_attempt
+from trainyard_trainer.checkpoint.store import Folder, WrongFolder, last_attempt
 from trainyard_trainer.configuration import Assignment, BadConfiguration, local_environment
 from trainyard_trainer.history import History
 from trainyard_trainer.parallel.mesh import build, dimensions
@@ -52,6 +58,11 @@ from trainyard_trainer.report import Phase, Reporter
 
 log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 120.0  # of collectives, where no plan says another
+DRAIN_SECONDS = (
+    20.0  # for the end of a save when the training has failed; the launcher ends the others 5 s after the first
+)
+LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
+"""What keeps a folder from being written to until somebody changes the pod or the volume."""
 
 
 class Requests:
@@ -70,6 +81,14 @@ class Requests:
     def save_asked(self) -> bool:
         """Whether a save was asked for that has not been made."""
         return self._checkpoint_number() != self._answered
+
+    def seconds_left(self) -> float | None:
+        """Until the deadline of the stop that was asked; None where it has none."""
+        try:
+            deadline = float(json.loads(Path(self._stop_file or "").read_bytes())["deadline"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return deadline - time.time() if deadline > 0 else None
 
     def saved(self) -> None:
         """What was asked until now is done."""
@@ -101,7 +120,7 @@ class Session:
         self._settings = settings
         self._store: Checkpoints | None = None
         self._history: History | None = None
-        self._stop = self._save = self._fresh = False
+        self._stop = self._save = self._fresh = self._busy = self._late = False
         self._saved_at = time.monotonic()
         self.steps_done = 0
         if settings is not None:
@@ -118,6 +137,8 @@ class Session:
                 rank=self.rank,
                 ranks=self.ranks,
                 mesh=tuple(Axis(name, mesh.size(n)) for n, name in enumerate(mesh.mesh_dim_names or ())),
+                in_process=device.type == "cuda",
+                before_commit=self._sync_history,
             )
 
     @classmethod
@@ -140,20 +161,26 @@ class Session:
         dimensions(axes, ranks)
         timeout_seconds = plan.process_group_timeout_seconds if plan else TIMEOUT_SECONDS
         meet(Place.of(environment, rank, ranks), device, timeout_seconds, requests.stop_asked)
+        session = None
         try:
             session = cls(assignment, build(axes, ranks, device.type), device, requests)
             yield session
             session.close()
         finally:
+            if session is not None:
+                session.drain()
             dist.destroy_process_group()
 
     def sum_over_ranks(self, *values: float) -> tuple[float, ...]:
         """The sums of some numbers over all ranks; what was asked of any rank travels along."""
+        self._collect()
         due = self.rank == 0 and self._save_is_due()
-        asked = (float(self._requests.stop_asked()), float(self._requests.save_asked() or due))
+        busy = self._store is not None and self._store.flight is not None
+        asked = (float(self._requests.stop_asked()), float(self._requests.save_asked() or due), float(busy))
         vector = torch.tensor((*asked, *values), dtype=torch.float64, device=self.device)
         dist.all_reduce(vector)
-        stop, save, *sums = vector.tolist()
+        stop, save, saving, *sums = vector.tolist()
+        self._busy = saving > 0
         # A request is kept until it is answered.
         self._stop, self._save, self._fresh = self._stop or stop > 0, self._save or save > 0, True
         return tuple(sums)
@@ -169,20 +196,36 @@ class Session:
         return self._stop
 
     def should_save(self, step: int) -> bool:
-        """Whether the state after `step` is to be saved: the interval is over, or somebody asked."""
+        """Whether the state after `step` is to be saved: the interval is over, or somebody asked.
+
+        While the save before is under way on any rank, it waits for its end.
+        """
         if self._settings is None:
             return False
         every = self._settings.every_steps
-        return self._save or (every is not None and step % every == 0)
+        due = self._save or (every is not None and step % every == 0)
+        if due and self._busy:
+            if not self._late:
+                self._warn(
+                    "SaveLate", f"step {step}: the save before is still being written; the next one waits for it"
+                )
+            self._save = self._late = True
+            return False
+        return due
 
     def load(self, model: nn.Module, optimizer: Optimizer, training: Training) -> int:
         """Go on where the lineage ends: fill model and optimizer, and return the steps done. 0: begin."""
         record = None
         if self._store is not None:
+            store = self._store
             self.report.phase(Phase.LOAD, 0)
-            record = self._store.load(tensors(model, optimizer), lambda record: self._compare(record, training))
+            state = tensors(model, optimizer)
+            with self._lasting_errors_are_the_users():
+                record = store.load(state, lambda record: self._compare(record, training))
             self.steps_done = record.step if record else 0
             self._open_history(self.steps_done)
+            store.warm(state)
+            optimizer.register_step_pre_hook(lambda *_: store.staged())
         return self.steps_done
 
     def step_done(
@@ -194,40 +237,110 @@ class Session:
             self._history.add(step, samples, loss)
         self.report.step(step, loss=loss, tokens=tokens, step_seconds=step_seconds, grad_norm=grad_norm, digest=samples)
 
-    def save(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
-        """Save the state after the steps done; on return it is durable.
+    def save(
+        self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training, *, wait: bool = False
+    ) -> None:
+        """Save the state after the steps done; with wait, it is durable on return.
 
-        What this attempt has saved already stays as it is.
+        Without, the writing goes on beside the next steps, and the optimizer's next step waits for the copy by itself. A
+        save that fails is a warning then, and an error with wait. What this attempt has saved already stays as it is.
         """
         if self._store is None:
             return
+        self._finish()
         mark = Mark(self.attempt, self.steps_done)
         if self._store.last is None or self._store.last.record.mark != mark:
             self.report.phase(Phase.SAVE, self.steps_done)
-            if self._history is not None:
-                self._history.sync()
-            self._store.save(tensors(model, optimizer), self.steps_done, samples, training)
+            state, what = tensors(model, optimizer), What(self.steps_done, samples, training)
+            if wait:
+                self._store.save(state, what)
+            else:
+                self._store.start(state, what)
         self._requests.saved()
-        self._save, self._saved_at = False, time.monotonic()
+        self._save, self._late, self._saved_at = False, False, time.monotonic()
 
     def leave(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
         """All ranks agreed to stop: save, also where no step was made since the last attempt's commit.
 
-        A yield counts only by a commit of the attempt that yields. The save ends within the plan's grace or the process
-        does.
+        A yield counts only by a commit of the attempt that yields. A save under way is that commit where it is of the step
+        at which all leave; else it is given up for the last one where there is time for that. The save ends within the
+        plan's grace or the process does.
         """
         self.report.stop_acknowledged(self.steps_done)
-        if self._settings is None:
+        if self._settings is None or self._store is None:
             return
         faulthandler.dump_traceback_later(self._settings.grace_seconds, exit=True, file=2)
-        self.save(model, optimizer, samples, training)
+        if self._one_is_in_the_way(self._store, self._settings.grace_seconds):
+            self._store.cancel()
+        self.save(model, optimizer, samples, training, wait=True)
         faulthandler.cancel_dump_traceback_later()
 
     def close(self) -> None:
-        """End the history file."""
+        """See the save under way to its end, and end the history file."""
+        self._finish()
         if self._history is not None:
             self._history.close()
             self._history = None
+
+    def drain(self) -> None:
+        """The training has failed: a save under way may still become durable, but not for long is it waited for."""
+        flight = self._store.flight if self._store is not None else None
+        if flight is not None:
+            with contextlib.suppress(StillThere):
+                flight.done.exception(DRAIN_SECONDS)
+
+    def _collect(self) -> None:
+        """Take note of the end of the save under way, where it has ended."""
+        if self._store is not None and self._store.flight is not None and not self._store.busy:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Wait for the end of the save under way. That it failed is told: what was saved before stands."""
+        if self._store is None or self._store.flight is None:
+            return
+        flight = self._store.flight
+        try:
+            self._store.finish()
+        except SaveFailed as error:
+            if flight.cancelled.item():
+                log.info("the save of step %s was given up for a newer one", flight.what.step)
+            else:
+                last = self._store.last
+                kept = f"the newest is that of step {last.record.step}" if last else "there is none yet"
+                self._warn("SaveFailed", f"{error}; training goes on, {kept}")
+
+    def _one_is_in_the_way(self, store: Checkpoints, grace_seconds: float) -> bool:
+        """Whether the save under way is of an earlier step and is to be given up: as rank 0 estimates, for all."""
+        given_up = 0.0
+        if self.rank == 0 and store.flight is not None and store.flight.what.step != self.steps_done:
+            elapsed = time.monotonic() - store.flight.started
+            left = self._requests.seconds_left()
+            given_up = float(gives_up(store.save_seconds, elapsed, grace_seconds if left is None else left))
+        vector = torch.tensor((given_up,), dtype=torch.float64, device=self.device)
+        dist.all_reduce(vector)
+        return bool(vector.item() > 0)
+
+    def _sync_history(self) -> None:
+        if self._history is not None:
+            self._history.sync()
+
+    @contextmanager
+    def _lasting_errors_are_the_users(self) -> Iterator[None]:
+        """What another try of the same cannot change is a configuration error, with the field to look at."""
+        try:
+            yield
+        except WrongFolder as error:
+            raise BadConfiguration(f"spec.checkpoint.volume: {error}") from error
+        except NothingVerifies as error:
+            if error.lasting:
+                raise BadConfiguration(f"spec.checkpoint.volume: {error}") from error
+            raise
+        except OSError as error:
+            if error.errno in LASTING:
+                raise BadConfiguration(
+                    f"spec.checkpoint.volume: {error.filename}: {error.strerror}; mount it so that the trainer may write to it"
+                ) from error
+            raise
 
     def _next_attempt(self, root: Path) -> tuple[int, Lineage]:
         """Without an operator: each start is a new attempt that goes on from the newest commit there is."""

@@ -114,7 +114,7 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
         session.leave(model, optimizer, digest, training)
         log.info("asked to stop: left after step %s", step)
         return Exit.YIELDED
-    session.save(model, optimizer, digest, training)
+    session.save(model, optimizer, digest, training, wait=True)
     return Exit.DONE
 
 

@@ -1,40 +1,53 @@
 """Save and load by all ranks together: DCP writes and reshards, our record says what counts.
 
-Every method here is collective: all ranks call it in the same order, and an error on one of them is an error on all.
+Every method here but `busy`, `staged` and `save_seconds` is collective: all ranks call it in the same order, and an error
+on one of them is an error on all. One save is in flight at most; its own thread does all that has to do with it, over a
+process group that nothing else uses meanwhile.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import logging
-import os
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
-from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from torch.optim import Optimizer
 from trainyard.contract.plan import Axis, Lineage, Mark
 
-from trainyard_trainer.checkpoint.record import CommitRecord, StoredFile, Training, expendable, history
-from trainyard_trainer.checkpoint.store import Folder, Stored, mismatch, owner
+from trainyard_trainer.checkpoint.background import Background, run_beside
+from trainyard_trainer.checkpoint.record import CommitRecord, Training, expendable, history
+from trainyard_trainer.checkpoint.store import Folder, Problem, Stored, Superseded, mismatch, owner
+from trainyard_trainer.checkpoint.writer import Reader, Writer, files_of
 from trainyard_trainer.report import Reporter
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+PATIENCE: Final = timedelta(minutes=30)
+"""How long a rank waits for one that writes or verifies more slowly. A peer that died is seen at once, by its connection."""
+SMOOTHING: Final = 0.3
+"""Weight of the newest save in `save_seconds`, as in the launcher's estimate."""
+
 
 class NothingVerifies(RuntimeError):
-    """There is a history to continue, and nothing of it can be loaded. Starting over unasked would hide the loss."""
+    """There is a history to continue, and nothing of it can be loaded. Starting over unasked would hide the loss.
+
+    lasting: another try would find the same.
+    """
+
+    def __init__(self, message: str, lasting: bool) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 class LoadFailed(RuntimeError):
@@ -42,7 +55,7 @@ class LoadFailed(RuntimeError):
 
 
 class SaveFailed(RuntimeError):
-    """A rank could not write its part. The message says which, and why."""
+    """The state was not saved. The message says which rank could not write what, and why; what was saved before stands."""
 
 
 def tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
@@ -58,9 +71,38 @@ def tensors(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     return state
 
 
+@dataclass(frozen=True, slots=True)
+class What:
+    """What a save is of. samples: digest of the step's sample ids."""
+
+    step: int
+    samples: str
+    training: Training
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A save that is under way. started: by the monotonic clock. copied: the state may change. cancelled: see Writer."""
+
+    what: What
+    started: float
+    copied: Future[dict[str, Any]]
+    cancelled: Tensor
+    done: Future[Stored]
+
+
+def _nothing() -> None:
+    """There is nothing else to make durable."""
+
+
 @dataclass(slots=True)
 class Checkpoints:
-    """The checkpoints of this attempt. `attempt` is in the folder; lineage and keep are the plan's."""
+    """The checkpoints of this attempt. `attempt` is in the folder; lineage and keep are the plan's.
+
+    Making one is collective. in_process: saves are written by a process of their own. before_commit: what rank 0 makes
+    durable together with a save. save_seconds: how long saves take, a moving average. flight: the save that was started
+    and not finished.
+    """
 
     folder: Folder
     lineage: Lineage
@@ -70,37 +112,47 @@ class Checkpoints:
     rank: int
     ranks: int
     mesh: tuple[Axis, ...]
+    in_process: bool = False
+    before_commit: Callable[[], None] = _nothing
     last: Stored | None = None
+    save_seconds: float | None = None
+    flight: Flight | None = None
     _good: list[Mark] = field(default_factory=list)
     _line: list[Stored] = field(default_factory=list)
+    _spared: frozenset[int] | None = None
+    _group: dist.ProcessGroup = field(init=False)
+    _background: Background = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PATIENCE))
+        self._background = Background(self._group, in_process=self.in_process)
+
+    # Load
 
     def load(self, state: Mapping[str, Tensor], fits: Callable[[CommitRecord], None]) -> CommitRecord | None:
         """Fill `state` from the newest commit of the lineage that verifies; None where there is no history.
 
         Hashes are compared before anything is unpickled, each rank looking at a part of the files. A commit that does
-        not
-        verify is reported, and the one before it is tried. fits: raises where a commit is of something else than
-        `state`.
-        Raises LoadFailed where what verifies does not fit into `state`, NothingVerifies where there is a history and
-        none of it verifies.
+        not verify is reported, and the one before it is tried. fits: raises where a commit is of something else than
+        `state`. Raises LoadFailed where what verifies does not fit into `state`, NothingVerifies where there is a history
+        and none of it verifies, WrongFolder and Superseded as `Folder.claim` does.
         """
         candidates, unreadable = self._on_first_rank(self._candidates)
+        problems = [*unreadable]
         for stored in candidates:
             mine = stored.record.files[self.rank :: self.ranks]
-            problem = next((p for p in self._gather(mismatch(stored.path, mine)) if p), None)
+            problem = next((p for p in self._gather(mismatch(stored.path, mine, self.folder.files)) if p), None)
             if problem is None:
                 break
+            problems.append(Problem(f"{stored.path}: {problem}", problem.lasting))
             self._warn("CheckpointUnverified", f"{stored.path}: {problem}; going back to the one before")
         else:
-            if candidates or unreadable or self.lineage.resume:
-                raise NothingVerifies(
-                    f"{self.folder.root}: attempt {self.folder.attempt} has a history to continue, and nothing of it can be "
-                    f"loaded: {len(candidates)} commits do not verify, {unreadable} records cannot be read"
-                )
+            if problems or self.lineage.resume:
+                raise NothingVerifies(self._nothing_verifies(problems), all(problem.lasting for problem in problems))
             return None
         fits(stored.record)
         try:
-            dcp_load(dict(state), storage_reader=FileSystemReader(stored.path))
+            dcp_load(dict(state), storage_reader=Reader(stored.path, self.folder.files), process_group=self._group)
         except CheckpointException as error:
             raise LoadFailed(f"{stored.path}: {_first_failure(error, self.rank)}") from error
         self._line = list(candidates[candidates.index(stored) :])
@@ -109,46 +161,124 @@ class Checkpoints:
         self.report.resumed_from(stored.record.step, stored.record.attempt, str(stored.path))
         return stored.record
 
-    def save(self, state: Mapping[str, Tensor], step: int, samples: str, training: Training) -> Stored:
-        """Write the state after `step`, commit it, and delete what has become expendable. On return it is durable.
+    def warm(self, state: Mapping[str, Tensor]) -> None:
+        """Do before the first step what would make the first save slow."""
+        self._background.warm(state)
 
-        samples: digest of the step's sample ids.
+    # Save
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is under way, on this rank."""
+        return self.flight is not None and not self.flight.done.done()
+
+    def start(self, state: Mapping[str, Tensor], what: What) -> None:
+        """Begin to save, and return. The state must not change before `staged` has returned.
+
+        None may be in flight (`busy`, or not asked for its end yet).
         """
+        if self.flight is not None:
+            raise RuntimeError(f"the save of step {self.flight.what.step} has not been finished")
         started = time.monotonic()
-        path = self._on_first_rank(lambda: self.folder.begin(step))
-        self.report.checkpoint_started(step, self.folder.attempt, str(path))
-        writer = _HashingWriter(path)
-        problem = None
+        cancelled: Tensor = torch.zeros(1, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+        copied = self._background.stage(state)
+
+        def work() -> Stored:
+            return self._save(copied.result, what, cancelled, started, staged=True)
+
+        self.flight = Flight(what, started, copied, cancelled, run_beside(work, "checkpoint"))
+
+    def staged(self) -> None:
+        """Wait until the state may change. An error of the copy is an error of the save, which says so at its end."""
+        if self.flight is not None:
+            self.flight.copied.exception()
+
+    def finish(self) -> Stored | None:
+        """Wait for the end of the save in flight, where there is one.
+
+        Raises SaveFailed, on all ranks, where it is not durable; Superseded where a newer attempt has begun.
+        """
+        flight, self.flight = self.flight, None
+        return flight.done.result() if flight is not None else None
+
+    def cancel(self) -> None:
+        """Give up the save in flight: it fails, unless all ranks have written by now. To be finished all the same."""
+        if self.flight is not None:
+            self.flight.cancelled.fill_(1)
+
+    def save(self, state: Mapping[str, Tensor], what: What) -> Stored:
+        """Save, and return when it is durable. Nothing is copied: the state does not change meanwhile."""
+        if self.flight is not None:
+            raise RuntimeError(f"the save of step {self.flight.what.step} has not been finished")
+        uncancelled = torch.zeros(1, dtype=torch.uint8)
+        return self._save(lambda: state, what, uncancelled, time.monotonic(), staged=False)
+
+    def _save(
+        self, copy: Callable[[], Mapping[str, Tensor]], what: What, cancelled: Tensor, started: float, *, staged: bool
+    ) -> Stored:
+        """All that there is to a save, from an empty directory to what has become expendable."""
+        self._agree(copy, what)
         try:
-            dcp_save(dict(state), storage_writer=writer)
-        except (Exception, CheckpointException) as error:
-            problem = _first_failure(error, self.rank)
-        parts = self._gather((problem, writer.hashing.files()))
-        for problem, _ in parts:
-            if problem is not None:
-                raise SaveFailed(f"{path}: {problem}")
-        record = CommitRecord(
+            path = self._on_first_rank(lambda: self.folder.begin(what.step))
+        except OSError as error:
+            raise SaveFailed(f"{self.folder.directory(what.step, self.folder.attempt)}: {error}") from error
+        self.report.checkpoint_started(what.step, self.folder.attempt, str(path))
+        try:
+            written = self._background.write(copy(), Writer(path, self.folder.files, cancelled), staged=staged)
+            record = self._record(what, written)
+            stored = self._on_first_rank(lambda: self._commit(path, record))
+        except (OSError, CheckpointException) as error:
+            self._discard(path)
+            raise SaveFailed(f"{path}: {_first_failure(error, self.rank)}") from error
+        self.last = stored
+        self._line.insert(0, stored)
+        self._good.append(record.mark)
+        seconds = time.monotonic() - started
+        before = self.save_seconds
+        self.save_seconds = seconds if before is None else before + SMOOTHING * (seconds - before)
+        self.report.checkpoint_durable(what.step, record.attempt, str(path), size_bytes=record.bytes, seconds=seconds)
+        self._retain()
+        return stored
+
+    def _agree(self, copy: Callable[[], Mapping[str, Tensor]], what: What) -> None:
+        """All ranks have their copy, of the same step. A rank that had not would leave the others waiting in DCP."""
+        problem: BaseException | None = None
+        try:
+            copy()
+        except Exception as error:
+            problem = error
+        for rank, (step, failed) in enumerate(self._gather((what.step, problem and repr(problem)))):
+            if failed is not None or step != what.step:
+                raise SaveFailed(f"step {what.step}: rank {rank}: {failed or f'saves step {step}'}") from problem
+
+    def _commit(self, path: Path, record: CommitRecord) -> Stored:
+        self.before_commit()
+        return self.folder.commit(path, record)
+
+    def _record(self, what: What, written: Any) -> CommitRecord:
+        return CommitRecord(
             attempt=self.folder.attempt,
-            step=step,
+            step=what.step,
             parent=self.last.record.mark if self.last else None,
             parent_path=str(self.last.path) if self.last else "",
-            files=tuple(sorted((file for _, files in parts for file in files), key=lambda file: file.name)),
+            files=files_of(written),
             world_size=self.ranks,
             mesh=self.mesh,
             job=self.job,
-            samples=samples,
-            training=training,
+            samples=what.samples,
+            training=what.training,
             time=time.time(),
         )
-        self.last = self._on_first_rank(lambda: self.folder.commit(path, record))
-        self._line.insert(0, self.last)
-        self._good.append(self.last.record.mark)
-        seconds = time.monotonic() - started
-        self.report.checkpoint_durable(
-            step, record.attempt, str(path), size_bytes=self.last.record.bytes, seconds=seconds
-        )
-        self._retain()
-        return self.last
+
+    # What may go
+
+    def _discard(self, path: Path) -> None:
+        """Free the room that a failed save takes: all ranks have agreed that it failed, so nobody writes there."""
+        if self.rank == 0:
+            try:
+                self.folder.discard(path)
+            except OSError as error:
+                self._warn("CheckpointNotDeleted", f"{path}: {error}")
 
     def _retain(self) -> None:
         gone = set(expendable([s.record.mark for s in self._line], self._good, self.keep, self.lineage.resume))
@@ -159,14 +289,24 @@ class Checkpoints:
                         self.folder.delete(stored.path)
                     except OSError as error:
                         self._warn("CheckpointNotDeleted", f"{stored.path}: {error}")
+            self._abandon()
         self._line = [stored for stored in self._line if stored.record.mark not in gone]
 
-    def _candidates(self) -> tuple[tuple[Stored, ...], int]:
+    def _abandon(self) -> None:
+        """After this attempt's first commit, nothing that it did not inherit can count: delete it, once."""
+        spared, self._spared = self._spared, None
+        if spared is not None:
+            try:
+                self.folder.abandon(spared)
+            except OSError as error:
+                self._warn("CheckpointNotDeleted", f"{self.folder.root}: {error}")
+
+    def _candidates(self) -> tuple[tuple[Stored, ...], tuple[Problem, ...]]:
         """On the first rank: claim the folder, and inherit what may be resumed from, newest first.
 
-        Also how many records of the history cannot be read.
+        Also which records of the history cannot be read, and why.
         """
-        self.folder.claim()
+        self.folder.claim(self.job)
         found = self.folder.find()
         earlier = {mark.attempt for mark in self.lineage.history}
         unreadable = [(path, problem) for path, problem in found.unreadable if owner(path) in earlier]
@@ -182,8 +322,23 @@ class Checkpoints:
                 f"{self.folder.root}: no commit of step {resume.step} by attempt {resume.attempt} is there",
             )
         self.folder.clear(found.unfinished, earlier)
-        inherited = (self.folder.inherit(places[record.mark]) for record in line)
-        return tuple(stored for stored in inherited if stored is not None), len(unreadable)
+        inherited = [(places[record.mark], self.folder.inherit(places[record.mark])) for record in line]
+        # Left alone: what could not be read or inherited now and may be later, and what is another job's.
+        left = [path for path, _ in found.unreadable]
+        left += [stored.path for stored, taken in inherited if taken is None]
+        left += [stored.path for stored in found.commits if stored.record.job != self.job]
+        self._spared = frozenset(number for path in left if (number := owner(path)) is not None)
+        candidates = tuple(taken for _, taken in inherited if taken is not None)
+        return candidates, tuple(Problem(f"{path}: {problem}", problem.lasting) for path, problem in unreadable)
+
+    def _nothing_verifies(self, problems: list[Problem]) -> str:
+        resume = self.lineage.resume
+        missing = f"no commit of step {resume.step} by attempt {resume.attempt} is there" if resume else ""
+        return (
+            f"{self.folder.root}: attempt {self.folder.attempt} has a history to continue, and nothing of it can be loaded: "
+            f"{'; '.join(map(str, problems)) or missing}; "
+            f"put back the volume or the files, or train from the beginning as another job"
+        )
 
     def _warn(self, reason: str, message: str) -> None:
         if self.rank == 0:
@@ -193,7 +348,7 @@ class Checkpoints:
     def _gather(self, value: T) -> list[T]:
         """Every rank's value, on every rank, by rank."""
         values: list[Any] = [None] * self.ranks
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self._group)
         return values
 
     def _on_first_rank(self, work: Callable[[], T]) -> T:
@@ -204,7 +359,7 @@ class Checkpoints:
                 outcome[0] = work()
             except Exception as error:
                 outcome[1] = error
-        dist.broadcast_object_list(outcome, src=0)
+        dist.broadcast_object_list(outcome, src=0, group=self._group)
         if outcome[1] is not None:
             raise outcome[1]
         result: T = outcome[0]
@@ -218,64 +373,4 @@ def _first_failure(error: BaseException, rank: int) -> str:
     return f"rank {rank}: {type(error).__name__}: {error}"
 
 
-class _HashingWriter(FileSystemWriter):
-    """Writes as DCP does, and hashes the very bytes that it hands to the file system."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, sync_files=True, overwrite=False)
-        self.hashing = _HashingFileSystem()
-        self.fs = self.hashing
-
-
-class _HashingFileSystem(FileSystem):
-    def __init__(self) -> None:
-        self._written: dict[str, tuple[int, str]] = {}
-
-    def files(self) -> tuple[StoredFile, ...]:
-        return tuple(StoredFile(name, size, digest) for name, (size, digest) in self._written.items())
-
-    @contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
-        with Path(path).open(mode) as raw:
-            stream = _HashingStream(raw)  # type: ignore[arg-type]
-            yield stream
-        self._written[Path(path).name] = (stream.size, stream.digest.hexdigest())
-
-    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        super().rename(path, new_path)
-        self._written[Path(new_path).name] = self._written.pop(Path(path).name)
-
-
-class _HashingStream(io.BufferedIOBase):
-    """Append only: what a hash is of must have been written in order."""
-
-    def __init__(self, raw: io.BufferedWriter) -> None:
-        self._raw = raw
-        self.digest = hashlib.sha256()
-        self.size = 0
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data)
-        self.digest.update(view)
-        self.size += view.nbytes
-        return self._raw.write(view)
-
-    def tell(self) -> int:
-        return self.size
-
-    def seekable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def flush(self) -> None:
-        if not self._raw.closed:
-            self._raw.flush()
-
-    def fileno(self) -> int:
-        return self._raw.fileno()
-
-    def close(self) -> None:
-        self.flush()
-        super().close()
+__all__ = ["Checkpoints", "LoadFailed", "NothingVerifies", "SaveFailed", "Superseded", "What", "tensors"]
