@@ -75,6 +75,20 @@ def test_who_comes_first_is_named_with_what_it_asks_for() -> None:
     assert any("Nodes left out: 8 kept for team/first" in line for line in page(cluster, "last"))
 
 
+def test_a_job_that_would_be_gone_in_time_is_told_with_which_limit() -> None:
+    cluster = Pretend().with_nodes()
+    cluster.submit("holds", 4, maxRuntime="4h")
+    cluster.tick(10)
+    cluster.submit("head", 8)
+    cluster.tick(5)
+    cluster.submit("behind", 2)
+    cluster.tick(5)
+    assert any(line.startswith("  1. spec.maxRuntime: 3h") for line in page(cluster, "behind"))
+    cluster.edit("behind", max_runtime="3h")
+    cluster.tick(5)
+    assert cluster.nodes_of("behind")
+
+
 def test_a_gang_that_could_never_be_held_is_told_so() -> None:
     cluster = a_queue()
     cluster.submit("wide", 5, **LEAF)

@@ -40,6 +40,7 @@ class Scene:
     at_least: Mapping[str, int] = field(default_factory=dict)
     without: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[str, float] = field(default_factory=dict)
+    lent: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def room(self) -> Room:
@@ -67,7 +68,7 @@ class Scene:
     @property
     def case(self) -> Case:
         ends = [(self.ends[job], {node: {GPU: 8} for node in self.jobs[job]}) for job in self.ends]
-        return Case(self.room, self.wanted, 0, self.candidates, self.without, ends, NOW)
+        return Case(self.room, self.wanted, 0, self.candidates, self.without, ends, NOW, lent=self.lent)
 
     @property
     def starts(self) -> bool:
@@ -85,6 +86,9 @@ class Scene:
                 return replace(self, wanted=replace(self.wanted, avoid=self.wanted.avoid - set(way.nodes)))
             case Kind.RELAX:
                 return self
+            case Kind.LIMIT:
+                without = {node: job for node, job in self.without.items() if self.lent.get(node, 0.0) < way.time}
+                return replace(self, without=without)
             case Kind.SHRINK:
                 return replace(self, wanted=replace(self.wanted, nodes=way.members))
             case Kind.YIELD:
@@ -165,6 +169,8 @@ def test_one_more_free_node_in_the_leaf_that_has_all_others():
     way = ways(scene)[Kind.FREE]
     assert way.nodes == ("a1-1",)
     assert way.text == "1 more free node in leaf a/leaf-1, where 1 of 2 are free now: for example a1-1"
+    used = replace(scene, others=but("a1-0", "a1-1"), jobs={"p": ("a1-1",)})
+    assert ways(used)[Kind.FREE].text.endswith("for example a1-1, which default/p uses")
 
 
 def test_a_job_that_yields_is_named_with_what_it_loses_and_the_priority_that_it_takes():
@@ -275,6 +281,14 @@ def test_nodes_that_are_kept_for_an_older_job_name_it():
     assert way.text == "default/older starts or is deleted, for which 2 nodes are kept"
 
 
+def test_nodes_that_are_kept_for_later_may_be_had_for_a_while():
+    kept = {"a1-0": "default/older", "a1-1": "default/older", "a2-0": "default/other"}
+    scene = Scene(SMALL, gang(2), others=but(*kept), without=kept, lent={"a1-0": 7200.0, "a1-1": 5400.0})
+    way = ways(scene)[Kind.LIMIT]
+    assert (way.time, way.cost) == (5400.0, 0.0)
+    assert way.text == "spec.maxRuntime: 1h30m or less, to be gone when default/older needs the nodes kept for it"
+
+
 def test_the_time_at_which_enough_jobs_have_ended():
     scene = Scene(
         SMALL, gang(2, level="leaf", required=True), {"p": ("a1-0",), "q": ("a1-1",)}, others=but("a1-0", "a1-1")
@@ -336,6 +350,11 @@ def scenes(draw: st.DrawFn) -> Scene:
         {job: draw(st.integers(1, 3)) for job in "pq" if draw(st.booleans())},
         {n: "default/older" for n, owner in owners.items() if owner == "kept"},
         {job: NOW + draw(st.integers(0, 3)) for job in "pq" if jobs[job]},
+        {
+            n: draw(st.sampled_from([100.0, 200.0]))
+            for n, owner in owners.items()
+            if owner == "kept" and draw(st.booleans())
+        },
     )
     assume(not scene.starts)
     return scene
@@ -396,6 +415,7 @@ def test_the_order_of_records_does_not_matter(scene, shuffle):
         jobs=dict(mixed(scene.jobs.items())),
         without=dict(mixed(scene.without.items())),
         ends=dict(mixed(scene.ends.items())),
+        lent=dict(mixed(scene.lent.items())),
     )
     assert explain(again.case) == explain(scene.case)
 

@@ -6,17 +6,17 @@ it has not refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import Reservation, TrainingJobStatus
 from trainyard.cycle.candidates import candidates
 from trainyard.cycle.outlook import View, site_of
-from trainyard.cycle.parties import ends, seeker_of
+from trainyard.cycle.parties import ends, leaving_takes, seeker_of
 from trainyard.cycle.queue import serve
-from trainyard.cycle.room import Room, rooms
-from trainyard.lifecycle import conditions
+from trainyard.cycle.room import Keep, Room, rooms
+from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.decide import decide
 from trainyard.lifecycle.gang import Gang, is_open, muster
 from trainyard.lifecycle.needs import Decision, Surroundings
@@ -140,9 +140,18 @@ def _case(
         without={node: keep.key for node, keep in seeker.kept.items()},
         ends=ends(holding, gangs, decisions),
         now=now,
+        lent=_lent(job, seeker.kept, now),
         pace=pace_of(world, inventory.tree, job),
         outlook=View(world, inventory.tree, tuple(holding), gangs).outlook(seeker.doubtful),
     )
+
+
+def _lent(job: Job, kept: Mapping[str, Keep], now: float) -> dict[str, float]:
+    """With which maxRuntime at most the job may have nodes that are kept for others until a certain time."""
+    assert job.spec is not None
+    takes = deadlines.USUAL_START + leaving_takes(job.spec) - job.status.ran_seconds
+    found = {node: keep.until - now - takes for node, keep in kept.items() if keep.until is not None}
+    return {node: longest for node, longest in found.items() if longest > 0}
 
 
 def _rooms(inventory: Inventory, world: World, gangs: dict[str, Gang], decisions: dict[str, Decision]) -> Room:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from trainyard.api.prose import count
+from trainyard.api.prose import count, length
 from trainyard.planner.place import Placement, place, required_depth
 from trainyard.planner.request import Request
-from trainyard.planner.ways import HOUR, Case, Kind, Trials, Way, of_kinds
+from trainyard.planner.suppose import Supposition
+from trainyard.planner.ways import HOUR, MOST_OF_A_KIND, Case, Kind, Trials, Way, of_kinds, short
+from trainyard.topology.tree import natural
 from trainyard.world.supply import Supply
 from trainyard.world.supply import supply as a_supply
 
@@ -41,6 +43,21 @@ def relax(trials: Trials) -> Iterator[Way]:
         cost = max(0.0, 1 - 1 / (slower or UNKNOWN_SLOWDOWN)) * HOUR * case.size
         yield Way(Kind.RELAX, cost, said(level) + predicted, within=level)
         return
+
+
+def limit(trials: Trials) -> Iterator[Way]:
+    """The longest maxRuntime with which it may have enough of the nodes that are kept for later."""
+    case = trials.case
+    for longest in sorted(set(case.lent.values()), reverse=True)[:MOST_OF_A_KIND]:
+        lent = {node for node, most in case.lent.items() if most >= longest}
+        without = {node: key for node, key in case.without.items() if node not in lent}
+        if trials.plan(Supposition(case.room, case.request, without, case.outlook)) is not None:
+            jobs = sorted({case.without[node] for node in lent if node in case.without}, key=natural)
+            text = (
+                f"spec.maxRuntime: {length(longest)} or less, to be gone when {short(jobs)} needs the nodes kept for it"
+            )
+            yield Way(Kind.LIMIT, 0.0, text, time=longest)
+            return
 
 
 def within(request: Request, level: str) -> Request:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.prose import count
-from trainyard.planner.concede import broader, ever, relax, said, shrink, within
+from trainyard.planner.concede import broader, ever, limit, relax, said, shrink, within
 from trainyard.planner.lifts import lifts
 from trainyard.planner.place import CLUSTER, required_depth
 from trainyard.planner.request import Request
@@ -99,7 +99,7 @@ def _cheapest(way: Way) -> tuple[float, int, str]:
     return way.cost, list(Kind).index(way.kind), way.text
 
 
-_QUICK = (relax, shrink, kept, lifts, free)
+_QUICK = (limit, relax, shrink, kept, lifts, free)
 _KINDS = (*_QUICK, give_way, wait)
 """Where plans are spent, in this order: what the job's owner can change alone comes first."""
 

@@ -123,9 +123,15 @@ def free(trials: Trials) -> Iterator[Way]:
         names = tuple(supply.index.names[position] for position in sorted(chosen))
         where = name_of(trials, number)
         has = f"{kind.free_in[number]} of {kind.whole_in[number]} are free now"
-        text = f"{count(len(chosen), 'more free node')} in {where}, where {has}: for example {short(names)}"
+        text = f"{count(len(chosen), 'more free node')} in {where}, where {has}: for example {short(names)}{_users(case, names)}"
         yield Way(Kind.FREE, sum(taken[p] for p in chosen) * HOUR, text, nodes=names)
         return
+
+
+def _users(case: Case, nodes: Sequence[str]) -> str:
+    """Who is on these nodes, to end a sentence with; "" where it is nobody that could be asked."""
+    jobs = sorted({c.key for c in case.candidates if any(node in c.usage for node in nodes)}, key=natural)
+    return f", which {short(jobs)} {'uses' if len(jobs) == 1 else 'use'}" if jobs else ""
 
 
 def _in_use(case: Case, position: int) -> int:

@@ -57,6 +57,8 @@ class Kind(StrEnum):
 
     AVOID = "avoid"
     """The job takes nodes that it avoids: `nodes`."""
+    LIMIT = "limit"
+    """The job's maxRuntime is `time` seconds at most, so that it leaves nodes in time that are kept for others."""
     RELAX = "relax"
     """The job's required level is `within`, a broader one."""
     SHRINK = "shrink"
@@ -102,7 +104,8 @@ class Case:
 
     priority: of the gang. candidates: jobs that hold nodes, of any priority. without: nodes that are kept for older jobs, each
     with the key of its job. ends: when those who hold nodes leave at the latest. pace: how fast the gang would be, where that can
-    be predicted. outlook: as `place` has it.
+    be predicted. outlook: as `place` has it. lent: of the nodes that are kept those that a job with a limit may have, each with
+    the longest maxRuntime for that, in seconds.
     """
 
     room: Room
@@ -114,6 +117,7 @@ class Case:
     now: float = 0.0
     pace: Pace | None = None
     outlook: Outlook = PLAIN
+    lent: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def accelerators(self) -> int:
