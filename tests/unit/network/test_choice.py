@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.networks import ALL_PROFILES, a_fabric, equipped, fabrics, some_nodes
 from trainyard.api.names import LABEL_NETWORK
-from trainyard.network.choice import Network, Unclear, choose_network, described, likeliest, recognise
+from trainyard.network.choice import Network, Unclear, apart, choose_network, described, likeliest, recognise
 
 P5 = "p5.48xlarge"
 
@@ -143,6 +143,14 @@ def test_the_order_of_the_nodes_does_not_matter_and_most_of_them_decide(kinds, r
         names = [chosen([node], known) for node in nodes]
         most = max(names.count(name) for name in names)
         assert names.count(likely.profile.name if likely.profile is not None else None) <= most
+
+
+def test_nodes_are_told_apart_by_network_the_largest_first():
+    nodes = [*some_nodes(2, "a4-highgpu-8g"), *some_nodes(3, P5, first=2), *some_nodes(1, first=5)]
+    found = apart(nodes, {})
+    assert list(found) == ["aws-efa", "gcp-gib", "none that is known"]
+    assert found["aws-efa"] == ("n-2", "n-3", "n-4")
+    assert list(apart(nodes, {}, "tcp")) == ["tcp"]
 
 
 def test_instance_types_count_before_what_is_offered():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from trainyard.api.training_job import NetworkStatus, PlanSummary
 from trainyard.contract.plan import Plan, digest
@@ -77,9 +77,13 @@ def network_of(world: World, job: Job) -> NetworkStatus:
     return NetworkStatus(fabric=settings.network, settings=written, warnings=settings.warnings[:MOST_WARNINGS])
 
 
-def obstacle(world: World, job: Job) -> str:
-    """Why the nodes of an opened attempt should not train together, "" where nothing is in the way."""
-    return _settings(world, job).problem
+def obstacle(world: World, job: Job, names: Sequence[str] | None = None) -> str:
+    """Why these nodes should not train together, "" where nothing is in the way. names: left out, those of the opened attempt."""
+    if names is None:
+        return _settings(world, job).problem
+    assert job.spec is not None
+    nodes = [world.nodes[name] for name in dict.fromkeys(names) if name in world.nodes]
+    return settings_for(job.spec, nodes, world.fabrics).problem
 
 
 def sample(world: World, job: Job) -> Manifest:

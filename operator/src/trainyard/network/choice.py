@@ -83,6 +83,17 @@ def likeliest(nodes: Iterable[Node], fabrics: Mapping[str, Fabric], asked: str =
     return Network()
 
 
+def apart(nodes: Iterable[Node], fabrics: Mapping[str, Fabric], asked: str = AUTO) -> Mapping[str, tuple[str, ...]]:
+    """Names of the nodes by what their network is called, the network with most nodes first: a gang fits within one of them."""
+    known = asked if asked in fabrics or asked in profiles() else AUTO
+    finder = _Finder(fabrics, known)
+    found: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        found.setdefault(finder.of(node).key, []).append(node.name)
+    ordered = sorted(found, key=lambda key: (-len(found[key]), key))
+    return {_called(key): tuple(found[key]) for key in ordered}
+
+
 def _counted(
     nodes: Iterable[Node], fabrics: Mapping[str, Fabric], asked: str
 ) -> tuple[Counter[tuple[str, str]], Mapping[tuple[str, str], _Found]]:
