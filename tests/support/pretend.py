@@ -18,6 +18,7 @@ from trainyard.contract.plan import decode as decode_plan
 from trainyard.contract.status import Commit, Fault, LastWords, Status, encode_last_words
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
+from trainyard.world.inventory import Inventory
 from trainyard.world.records import (
     Answer,
     Job,
@@ -84,6 +85,7 @@ class Pretend:
     interrupt: Callable[[act.Action], bool] | None = None
     history: dict[str, list[int]] = field(default_factory=dict)
     commits: dict[str, list[Commit]] = field(default_factory=dict)
+    inventory: Inventory = field(default_factory=Inventory)
     _version: int = 0
 
     # What a test says -------------------------------------------------------------------------------------------------
@@ -230,7 +232,7 @@ class Pretend:
     def operate(self, cycles: int = 6) -> None:
         """Run cycles until one has nothing to do."""
         for _ in range(cycles):
-            outcome = cycle(self.world(), self.now)
+            outcome = cycle(self.world(), self.now, self.inventory)
             if not outcome.turns:
                 return
             for turn in outcome.turns:

@@ -7,7 +7,10 @@ are over every job ends.
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +19,7 @@ from support.pretend import Pretend
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
 from trainyard.lifecycle.gang import is_open
-from trainyard.world.records import World
+from trainyard.world.records import Job, Node, World
 
 CLASSES = {"low": 10, "middle": 50, "high": 100}
 
@@ -37,11 +40,35 @@ def check(cluster: Pretend) -> None:
             mine = [p for p in cluster.pods.values() if p.membership and p.membership.job_uid == job.uid]
             current = [p for p in mine if p.membership and p.membership.attempt == status.attempt]
             assert job.spec is not None
-            assert len(current) == job.spec.nodes, cluster.story()
-            assert len({p.node for p in current}) == job.spec.nodes, cluster.story()
+            assert status.plan is not None
+            assert job.spec.fewest_nodes <= status.plan.nodes <= job.spec.nodes, cluster.story()
+            assert len(current) == status.plan.nodes, cluster.story()
+            assert sorted(p.membership.rank for p in current if p.membership) == list(range(len(current)))
+            shared = Counter(p.node for p in current)
+            assert max(shared.values()) <= job.spec.placement.pods_per_node, cluster.story()
+            assert not {*status.plan.spares} & {*shared}, cluster.story()
+            check_spares(cluster, job)
         if status.phase == "Pending":
             assert status.pending is not None, cluster.story()
             assert status.pending.message, cluster.story()
+
+
+def check_spares(cluster: Pretend, job: Job) -> None:
+    """Nobody of equal or lower priority who takes a whole node is on one that is held ready."""
+    assert job.spec is not None
+    assert job.status.plan is not None
+    mine = priority(cluster, job)
+    for pod in cluster.pods.values():
+        other = cluster.jobs.get(pod.membership.job_uid) if pod.membership else None
+        if other is None or other is job or not pod.live or pod.membership is None:
+            continue
+        whole = pod.requests.get("nvidia.com/gpu") == 8
+        if whole and pod.membership.node in job.status.plan.spares:
+            assert priority(cluster, other) > mine, cluster.story()
+
+
+def priority(cluster: Pretend, job: Job) -> int:
+    return cluster.world().priority(job.spec.priority_class_name if job.spec else None)
 
 
 def shuffled(world: World, chance: random.Random) -> World:
@@ -55,10 +82,35 @@ def shuffled(world: World, chance: random.Random) -> World:
     )
 
 
+def random_wishes(chance: random.Random, size: int) -> dict[str, Any]:
+    """Fields that change which nodes a job gets, how many, and when."""
+    wishes: dict[str, Any] = {}
+    placement: dict[str, Any] = {}
+    if chance.random() < 0.3:
+        wishes["minNodes"] = chance.randint(1, size)
+    if chance.random() < 0.3:
+        wishes["maxRuntime"] = f"{chance.randint(20, 90)}m"
+    if chance.random() < 0.3:
+        container = {"name": "trainer", "image": "trainyard/trainer", "resources": {"limits": {"nvidia.com/gpu": 2}}}
+        container["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
+        volume = {"name": "checkpoints", "persistentVolumeClaim": {"claimName": "checkpoints"}}
+        wishes["template"] = {"spec": {"containers": [container], "volumes": [volume]}}
+        placement["podsPerNode"] = chance.randint(1, 4)
+    if chance.random() < 0.3:
+        placement["within"] = {"level": "leaf", "required": True}
+        placement["relax"] = [
+            {"after": f"{chance.randint(1, 20)}s", "level": "spine"},
+            {"after": "30s", "level": "cluster"},
+        ]
+    if chance.random() < 0.3:
+        placement["spares"] = chance.randint(1, 2)
+    return {**wishes, "placement": placement}
+
+
 def random_fault(cluster: Pretend, chance: random.Random) -> None:
     live = [p for p in cluster.pods.values() if p.membership and p.live and p.node and p.uid in cluster.launchers]
     ready = [n.name for n in cluster.nodes.values() if n.ready]
-    match chance.randrange(8):
+    match chance.randrange(10):
         case 0 if live:
             cluster.delete_pod(chance.choice(live).name)
         case 1 if live:
@@ -75,13 +127,15 @@ def random_fault(cluster: Pretend, chance: random.Random) -> None:
             cluster.trials.clear()
         case 6:
             cluster.sidecars = not cluster.sidecars
+        case 7 if len(ready) > 6:
+            del cluster.nodes[chance.choice(ready)]
         case _:
             pass
 
 
-def repair(cluster: Pretend) -> None:
+def repair(cluster: Pretend, every: Mapping[str, Node]) -> None:
     cluster.interrupt, cluster.sidecars = None, False
-    for name, node in cluster.nodes.items():
+    for name, node in every.items():
         cluster.nodes[name] = replace(node, ready=True)
     for job in list(cluster.jobs.values()):
         cluster.edit(job.name, suspend=False)
@@ -95,12 +149,13 @@ def repair(cluster: Pretend) -> None:
 def test_whatever_happens_no_node_is_promised_twice_and_every_job_ends(seed: int) -> None:
     chance = random.Random(seed)
     cluster = Pretend().with_nodes()
+    every = dict(cluster.nodes)
     for name, value in CLASSES.items():
         cluster.with_class(name, value)
     cluster.interrupt = lambda action: chance.random() < 0.08
     for n in range(5):
-        limits = {"restart": {"failures": 1000, "per": "1h"}}
         size = chance.randint(1, 5)
+        limits = {"restart": {"failures": 1000, "per": "1h"}, **random_wishes(chance, size)}
         cluster.submit(
             f"job{n}", size, priorityClassName=chance.choice([*CLASSES, None]), steps=chance.randint(5, 40), **limits
         )
@@ -109,7 +164,7 @@ def test_whatever_happens_no_node_is_promised_twice_and_every_job_ends(seed: int
                 random_fault(cluster, chance)
             cluster.tick()
             check(cluster)
-    repair(cluster)
+    repair(cluster, every)
     for _ in range(1500):
         if all(job.status.phase == "Succeeded" for job in cluster.jobs.values()):
             break
@@ -124,7 +179,9 @@ def test_the_same_world_gives_the_same_actions_whatever_the_order_of_events(seed
     chance = random.Random(seed)
     cluster = Pretend().with_nodes().with_class("low", 1).with_class("high", 2)
     for n in range(6):
-        cluster.submit(f"job{n}", chance.randint(1, 4), priorityClassName=chance.choice(["low", "high"]), steps=20)
+        size = chance.randint(1, 4)
+        wishes = random_wishes(chance, size)
+        cluster.submit(f"job{n}", size, priorityClassName=chance.choice(["low", "high"]), steps=20, **wishes)
         cluster.tick(chance.randint(1, 4))
         cluster.now += 0.5
         assert cycle(cluster.world(), cluster.now) == cycle(shuffled(cluster.world(), chance), cluster.now)

@@ -244,3 +244,59 @@ def test_kinds_of_accelerators_are_mixed_where_the_job_says_so(cluster: Pretend,
     cluster.submit("train", 6, placement={"mixed": mixed})
     cluster.tick(5)
     assert cluster.status("train").phase == placed, cluster.story()
+
+
+# Growing again --------------------------------------------------------------------------------------------------------
+
+
+def smaller(cluster: Pretend) -> Pretend:
+    """A job of eight nodes that runs on five, since strangers are on the others."""
+    for node in ("a0", "a1", "b3"):
+        cluster.foreign(node, name=f"on-{node}")
+    cluster.submit("train", 8, minNodes=2)
+    cluster.until(cluster.phase_is("train", "Running"), 10).tick(60)
+    assert cluster.status("train").plan.nodes == 5  # type: ignore[union-attr]
+    return cluster
+
+
+def free_again(cluster: Pretend) -> None:
+    for node in ("a0", "a1", "b3"):
+        del cluster.pods[f"on-{node}"]
+
+
+def test_a_gang_that_runs_smaller_starts_again_with_all_its_nodes_when_they_are_free(cluster: Pretend) -> None:
+    smaller(cluster)
+    free_again(cluster)
+    cluster.tick(500)
+    assert cluster.status("train").attempt == 1, "not so soon after its start"
+    cluster.until(lambda: cluster.status("train").attempt == 2 and cluster.status("train").phase == "Running", 80)
+    assert len(cluster.nodes_of("train")) == 8
+    steps = cluster.history[cluster.job("train").uid]
+    assert steps == list(range(1, len(steps) + 1)), "no step is lost and none is done twice"
+    assert cluster.status("train").restarts.failures == 0
+    cluster.tick(1300)
+    assert cluster.status("train").attempt == 2
+
+
+def test_a_gang_does_not_grow_for_less_than_all_its_nodes(cluster: Pretend) -> None:
+    smaller(cluster)
+    del cluster.pods["on-a0"]
+    cluster.tick(700)
+    assert cluster.status("train").attempt == 1
+
+
+def test_a_gang_does_not_grow_while_somebody_waits_for_nodes(cluster: Pretend) -> None:
+    smaller(cluster)
+    cluster.submit("waits", 6)
+    free_again(cluster)
+    cluster.tick(700)
+    assert (cluster.status("train").attempt, cluster.status("waits").phase) == (1, "Pending")
+
+
+def test_the_operator_looks_again_when_a_gang_may_grow(cluster: Pretend) -> None:
+    smaller(cluster)
+    began = cluster.status("train").running_at
+    wake = cycle(cluster.world(), cluster.now).wake
+    assert began is not None
+    assert wake is not None
+    assert wake <= began + 600

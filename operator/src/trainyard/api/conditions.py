@@ -79,6 +79,7 @@ class Reason(StrEnum):
     RESUMED_BY_USER = "ResumedByUser"
     DISRUPTED = "Disrupted"
     NODES_LENT = "NodesLent"
+    GROWING = "Growing"
     # faults of an attempt
     MEMBER_FAILED = "MemberFailed"
     MEMBER_LOST = "MemberLost"

@@ -37,7 +37,12 @@ def again(seeker: Seeker, parties: Parties, room: Room) -> Again | None:
     gone = _gone(seeker, former, supply)
     left = [node for node in former.nodes if node not in gone]
     view.take(left, seeker.request.requests)
-    usable = supply.without(seeker.kept, KEPT) if seeker.kept else supply
+    usable = supply.without(seeker.kept, KEPT) if seeker.kept else supply.copy()
+    for node, members in Counter(
+        left
+    ).items():  # a node that may have one more has room for it, but not for as many as ever
+        position = usable.index.position[node]
+        usable.put(position, max(0, min(usable.slots[position], seeker.request.per_node - members)))
     spares = [spare for spare in _spares(seeker) if spare not in gone and spare not in seeker.kept]
     # As it was, so that ranks can be kept; one that ran smaller than it wants asked for all before.
     request = replace(seeker.request, nodes=max(len(former.nodes), seeker.request.at_least))

@@ -8,12 +8,15 @@ of jobs of lower priority. A job that gets nodes has them reserved in its own st
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from trainyard.api.conditions import Reason
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
 from trainyard.cycle.claims import Claim, claims
+from trainyard.cycle.grow import asked_to_grow, due_to_grow, may_grow
 from trainyard.cycle.members import make_members
 from trainyard.cycle.queue import serve
 from trainyard.cycle.room import rooms
@@ -78,7 +81,9 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
             continue
         if todo:
             turns.append(act.Turn(job.uid, todo))
+        grows = due_to_grow(job.with_status(decision.status))
         wakes += [w for w in (decision.wake, after.wake if after is not None else None) if w is not None]
+        wakes += [grows] if grows is not None and grows > now else []
     turns += _orphans(world, now)
     return act.Outcome(tuple(turns), min(wakes, default=None), tuple(broken.values()))
 
@@ -132,13 +137,13 @@ def _refusal(world: World, job: Job, gang: Gang) -> str:
 
 def _queue(
     world: World,
-    jobs: Iterable[Job],
+    jobs: Sequence[Job],
     gangs: Mapping[str, Gang],
-    decisions: Mapping[str, Decision],
+    decisions: dict[str, Decision],
     inventory: Inventory,
     now: float,
 ) -> dict[str, Waiting | Exception]:
-    """jobs: those that could be judged; the pods of the others stay where they are."""
+    """jobs: those that could be judged; the pods of the others stay where they are. decisions: changed for who is to grow."""
     leaving = {pod.uid for pod in world.pods.values() if pod.deleted is not None and not abandoned(pod, now)}
     for job in jobs:
         status = decisions[job.uid].status
@@ -148,7 +153,20 @@ def _queue(
             leaving.update(pod.uid for pod in gangs[job.uid].pods)
         leaving.update(pod.uid for pod in gangs[job.uid].others if not abandoned(pod, now))
     room = rooms(inventory, world, leaving)
-    return serve(world, jobs, gangs, decisions, room, inventory.tree, now)
+    served = serve(world, jobs, gangs, decisions, room, inventory.tree, now)
+    for job in may_grow(jobs, decisions, served, now):
+        try:
+            stop = asked_to_grow(world, job, gangs[job.uid], room, now)
+        except Exception as error:
+            served[job.uid] = error
+            continue
+        if stop is not None:
+            decision = decisions[job.uid]
+            said = f"attempt {stop.attempt} is asked to save and leave: there is room for all of its nodes now"
+            told = life.Tell("Normal", Reason.GROWING, said)
+            decisions[job.uid] = replace(decision, status=decision.status.but(stop=stop), needs=(told, *decision.needs))
+            break
+    return served
 
 
 def _write(job: Job, status: TrainingJobStatus) -> list[act.Action]:

@@ -15,6 +15,7 @@ from trainyard.lifecycle.verdict import Outcome
 from trainyard.world.records import Job, World
 
 AGAIN: Final = "which takes its place again"
+SPARES: Final = "whose spares they are"
 
 
 def keeps(
@@ -35,7 +36,7 @@ def keeps(
         priority = world.priority(job.spec.priority_class_name)
         spares = frozenset(status.plan.spares if status.plan is not None else ())
         if status.started_at is not None:
-            yield Keep(job.key, priority, True, spares, "whose spares they are")
+            yield Keep(job.key, priority, True, spares, SPARES)
             claim = claimed.get((job.uid, status.attempt), Claim())
             left = frozenset(gangs[job.uid].nodes) - claim.nodes - {""}
             if _comes_back(job.spec, status, left):

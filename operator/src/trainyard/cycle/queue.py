@@ -21,10 +21,10 @@ from trainyard.cycle.candidates import candidates
 from trainyard.cycle.gate import gate
 from trainyard.cycle.keeps import keeps
 from trainyard.cycle.outlook import View
-from trainyard.cycle.parties import Parties, Seeker, ends, leaving, seeker_of
+from trainyard.cycle.parties import Parties, Seeker, ends, seeker_of
 from trainyard.cycle.plans import find, find_fewer
 from trainyard.cycle.quality import quality_of
-from trainyard.cycle.reserve import await_victims, keep_reserved, reserve, standing_of, take
+from trainyard.cycle.reserve import await_victims, keep_reserved, promise, reserve, standing_of, take
 from trainyard.cycle.room import Room
 from trainyard.cycle.start import Chosen, start
 from trainyard.cycle.stay import stay
@@ -108,9 +108,9 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
     standing = standing_of(world, seeker, room, now)
     if standing is not None:
         ready = room.holds(standing.nodes, seeker.request.demand)
-        room.take(standing.nodes, seeker.request.requests)
+        held = promise(seeker, standing.nodes, standing.spares, room)
         if ready:
-            return start(world, tree, job, Chosen.reserved(standing), now)
+            return start(world, tree, job, Chosen.reserved(standing, held), now)
         return await_victims(job, standing, parties, now)
     found = find(seeker, seeker.kept, parties, room)
     grows = len(job.status.former.nodes) < seeker.request.nodes if job.status.former is not None else False
@@ -124,7 +124,7 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
         return _begin(world, tree, seeker, lent, room, now)
     later = find(seeker, seeker.kept, parties, room, soon=True)
     if isinstance(later, Placement):
-        return _await(seeker, later, parties, room, now)
+        return reserve(seeker, later, (), parties, room, now)
     taken = take(seeker, parties, room, now) if seeker.preempts else None
     if taken is not None:
         return taken
@@ -133,16 +133,17 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
         return _begin(world, tree, seeker, fewer, room, now)
     fewer = find_fewer(seeker, seeker.kept, parties, room, soon=True)
     if fewer is not None:
-        return _await(seeker, fewer, parties, room, now)
+        return reserve(seeker, fewer, (), parties, room, now)
     return stay(seeker, found, parties, room, now)
 
 
-def _begin(world: World, tree: Tree, seeker: Seeker, found: Placement, room: Room, now: float) -> Waiting:
+def _begin(
+    world: World, tree: Tree, seeker: Seeker, found: Placement, room: Room, now: float, said: str = ""
+) -> Waiting:
     """Start on nodes that are free. Those that are lent have to be left in time."""
-    room.take(found.nodes, seeker.request.requests)
+    held = promise(seeker, found.nodes, found.spares, room)
     lent_until = room.lent(seeker.job.key, seeker.priority, found.nodes)
-    chosen = Chosen(found.nodes, found.spares, lent_until, quality=quality_of(found))
-    return start(world, tree, seeker.job, chosen, now)
+    return start(world, tree, seeker.job, Chosen(found.nodes, held, lent_until, said, quality_of(found)), now)
 
 
 def _resume(
@@ -150,16 +151,6 @@ def _resume(
 ) -> Waiting:
     """Go on in the place of the last attempt, as soon as its pods have ended."""
     found = resumed.placement
-    ready = room.holds(found.nodes, seeker.request.demand)
-    room.take(found.nodes, seeker.request.requests)
-    if not ready:
-        return reserve(seeker.job, found, leaving(found.nodes, parties), parties, now, resumed.said)
-    return start(
-        world, tree, seeker.job, Chosen(found.nodes, found.spares, said=resumed.said, quality=quality_of(found)), now
-    )
-
-
-def _await(seeker: Seeker, found: Placement, parties: Parties, room: Room, now: float) -> Waiting:
-    """Reserve nodes that somebody leaves anyway."""
-    room.take(found.nodes, seeker.request.requests)
-    return reserve(seeker.job, found, leaving(found.nodes, parties), parties, now)
+    if room.holds(found.nodes, seeker.request.demand):
+        return _begin(world, tree, seeker, found, room, now, resumed.said)
+    return reserve(seeker, found, (), parties, room, now, resumed.said)

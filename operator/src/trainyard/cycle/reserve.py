@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Reservation, Victim
+from trainyard.cycle.keeps import SPARES
 from trainyard.cycle.parties import Parties, Seeker, leaving, seeker_of, still_there
 from trainyard.cycle.plans import make_way
 from trainyard.cycle.quality import quality_of
-from trainyard.cycle.room import Room
+from trainyard.cycle.room import Keep, Room
 from trainyard.cycle.waiting import Waiting, wait
 from trainyard.lifecycle import deadlines
 from trainyard.planner.place import Placement
@@ -36,7 +37,17 @@ def keep_reserved(world: World, job: Job, room: Room, now: float) -> None:
     seeker = seeker_of(world, job, room, now)
     standing = standing_of(world, seeker, room, now)
     if standing is not None:
-        room.take(standing.nodes, seeker.request.requests)
+        promise(seeker, standing.nodes, standing.spares, room)
+
+
+def promise(seeker: Seeker, nodes: Collection[str], spares: Collection[str], room: Room) -> tuple[str, ...]:
+    """Take nodes for a job, and hold ready those of the spares that still can be had. Returns these."""
+    room.take(nodes, seeker.request.requests)
+    supply = room.soon.supply(seeker.request.demand)
+    positions = {spare: supply.index.position.get(spare) for spare in spares if spare not in seeker.kept}
+    held = tuple(spare for spare, position in positions.items() if position is not None and supply.slots[position])
+    room.keep(Keep(seeker.job.key, seeker.priority, True, frozenset(held), SPARES))
+    return held
 
 
 def take(seeker: Seeker, parties: Parties, room: Room, now: float) -> Waiting | None:
@@ -47,14 +58,22 @@ def take(seeker: Seeker, parties: Parties, room: Room, now: float) -> Waiting | 
     giving_way = {*found.victims, *found.shrink}
     parties.claimed.update(giving_way)
     room.give(found.freed)
-    room.take(found.placement.nodes, seeker.request.requests)
-    return reserve(seeker.job, found.placement, giving_way | {*leaving(found.placement.nodes, parties)}, parties, now)
+    return reserve(seeker, found.placement, giving_way, parties, room, now)
 
 
 def reserve(
-    job: Job, found: Placement, victims: Collection[str], parties: Parties, now: float, said: str = ""
+    seeker: Seeker,
+    found: Placement,
+    victims: Collection[str],
+    parties: Parties,
+    room: Room,
+    now: float,
+    said: str = "",
 ) -> Waiting:
-    """Keep nodes until those who must leave them have left. said: how they were found."""
+    """Keep nodes until those who must leave them have left: these victims, and who leaves anyway. said: how they were found."""
+    job = seeker.job
+    held = promise(seeker, found.nodes, found.spares, room)
+    victims = {*victims, *leaving(found.nodes, parties)}
     named = tuple(
         Victim(namespace=other.namespace, name=other.name, uid=other.uid, attempt=other.status.attempt)
         for other in parties.jobs
@@ -70,7 +89,7 @@ def reserve(
         deadline=deadline,
         reason=Reason.WAITING_FOR_VICTIMS,
         message=said,
-        spares=found.spares,
+        spares=held,
         quality=quality_of(found),
     )
     return await_victims(job.with_status(job.status.but(reservation=reservation)), reservation, parties, now)

@@ -31,9 +31,9 @@ class Chosen:
     quality: PlanQuality | None = None
 
     @classmethod
-    def reserved(cls, reservation: Reservation) -> Chosen:
-        """What was reserved."""
-        return cls(reservation.nodes, reservation.spares, None, reservation.message, reservation.quality)
+    def reserved(cls, reservation: Reservation, spares: tuple[str, ...]) -> Chosen:
+        """What was reserved. spares: those that still can be had."""
+        return cls(reservation.nodes, spares, None, reservation.message, reservation.quality)
 
 
 def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Waiting:

@@ -6,6 +6,8 @@ from typing import Final
 
 START: Final = 600.0
 """From the start of an attempt until all of its trainer containers run. Most of it is for pulling images."""
+GROW: Final = 600.0
+"""Of training, before a gang that runs with fewer nodes than it wants saves and starts again with all."""
 DOUBTFUL: Final = 24 * 3600.0
 """How long a job would rather not have a node on which it failed first, where another is as good."""
 USUAL_START: Final = 60.0
