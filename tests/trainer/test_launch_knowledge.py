@@ -51,6 +51,17 @@ reports = st.one_of(
     st.builds(report.ResumedFrom, **SAID, step=steps, attempt=steps, path=texts),
     st.builds(report.Failed, **SAID, error=texts, message=texts, configuration=st.booleans()),
     st.builds(report.Warned, **SAID, reason=texts, message=texts),
+    st.builds(
+        report.PreflightDone,
+        **SAID,
+        finding=texts,
+        message=texts,
+        seconds=finite,
+        bus_bandwidth=finite | st.none(),
+        expected_bus_bandwidth=finite | st.none(),
+        nodes=texts,
+        edges=texts,
+    ),
 )
 
 

@@ -9,6 +9,7 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainyard.contract.preflight import PreflightResult
 from trainyard_trainer import report
 from trainyard_trainer.report import LINE_BYTES, Phase, Reporter, decode, encode
 
@@ -34,6 +35,17 @@ reports = st.one_of(
     st.builds(report.ResumedFrom, **SAID, step=steps, attempt=steps, path=texts),
     st.builds(report.Failed, **SAID, error=texts, message=texts, configuration=st.booleans()),
     st.builds(report.Warned, **SAID, reason=texts, message=texts),
+    st.builds(
+        report.PreflightDone,
+        **SAID,
+        finding=texts,
+        message=texts,
+        seconds=finite,
+        bus_bandwidth=finite | st.none(),
+        expected_bus_bandwidth=finite | st.none(),
+        nodes=texts,
+        edges=texts,
+    ),
 )
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -83,6 +95,20 @@ def test_a_line_stays_atomic_however_long_the_text(text):
     heard = decode(line)
     assert isinstance(heard, report.Failed)
     assert " ... " in heard.message
+
+
+def test_a_preflight_that_blames_many_nodes_names_some_whole():
+    reader, writer = os.pipe()
+    names = tuple(f"ip-10-0-{n // 250}-{n % 250}.eu-west-1.compute.internal" for n in range(1000))
+    Reporter(0, writer).preflight(PreflightResult("failed", "\u4e2d" * 5000, 1.0, 1e9, 2e9, names, (1.0,) * 400))
+    line = os.read(reader, 2 * LINE_BYTES)
+    os.close(reader)
+    os.close(writer)
+    assert len(line) <= LINE_BYTES
+    heard = decode(line)
+    assert isinstance(heard, report.PreflightDone)
+    assert 10 <= len(heard.nodes.split(",")) < 1000
+    assert set(heard.nodes.split(",")) <= set(names)
 
 
 def test_a_loss_that_is_not_a_number_is_none():

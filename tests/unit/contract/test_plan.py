@@ -19,6 +19,7 @@ from trainyard.contract.plan import (
     digest,
     encode,
 )
+from trainyard.contract.preflight import Preflight
 
 
 def a_plan(**changes):
@@ -118,3 +119,11 @@ def test_a_plan_that_contradicts_itself_is_refused(changes, message):
 def test_a_newer_format_is_told_apart_from_a_broken_plan():
     with pytest.raises(NewerFormat, match="update the image"):
         decode(encode(dataclasses.replace(a_plan(), format=2)))
+
+
+def test_what_a_gang_is_to_prove_travels_and_is_nothing_where_it_is_left_out():
+    asked = Preflight(2**20, 0.25, (1e9, 2e9, 4e9), (0, 1), alone=True, budget_seconds=8.0)
+    assert decode(encode(a_plan(preflight=asked))).preflight == asked
+    assert decode(encode(a_plan(preflight=Preflight(nodes=())))).preflight.nodes == ()
+    assert decode(encode(a_plan())).preflight is None
+    assert "preflight" not in encode(a_plan())

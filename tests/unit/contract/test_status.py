@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainyard.contract.codec import ContractError
 from trainyard.contract.exits import RESERVED, Exit
+from trainyard.contract.network import Alike, Fact, PodNetwork, Resolved, Trouble
 from trainyard.contract.plan import Mark
+from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import (
     LAST_WORDS_BYTES,
     Commit,
@@ -29,6 +31,11 @@ long = st.builds(lambda text, times: text * times, st.text(max_size=30), st.samp
 def words_of(texts):
     commits = st.builds(Commit, numbers, numbers, texts, numbers, finite, finite)
     faults = st.builds(Fault, numbers, finite, texts, st.none() | numbers, st.none() | texts)
+    maybe = st.none() | texts
+    troubles = st.builds(Trouble, texts, numbers, finite, texts, texts, maybe, maybe, numbers, st.booleans())
+    names, figures = st.lists(texts, max_size=50).map(tuple), st.none() | finite
+    edges = st.lists(finite, max_size=30).map(tuple)
+    preflights = st.builds(PreflightResult, texts, texts, finite, figures, figures, names, edges)
     return st.builds(
         LastWords,
         attempt=numbers,
@@ -42,6 +49,8 @@ def words_of(texts):
         notice_time=st.none() | finite,
         first_step_time=st.none() | finite,
         worker_exits=st.lists(st.integers(-64, 255), max_size=200).map(tuple),
+        trouble=st.none() | troubles,
+        preflight=st.none() | preflights,
     )
 
 
@@ -100,3 +109,23 @@ def test_a_status_arrives_as_it_was_said(text, number, figure):
 def test_reserved_codes_are_those_with_a_meaning():
     assert {75, 76, 77, 78} == RESERVED
     assert (Exit.DONE, Exit.FAILURE) == (0, 1)
+
+
+def test_what_a_pod_found_of_its_network_arrives_as_it_was_said():
+    found = PodNetwork(
+        interface="eth0",
+        adapters=("mlx5_0",),
+        alike=Alike("Ethernet", 1, 400.0, 4096, "AF_INET", (3,), (2, 30, 7), True, 1500),
+        facts=(Fact("interface", "eth0", "route", "packets leave from 10.0.0.7"),),
+        settings=(Resolved("NCCL_IB_HCA", "=mlx5_0", "1 of 2"),),
+        warnings=("w",),
+    )
+    trouble = Trouble("FabricError", 3, 1.0, "line", device="mlx5_0", count=2)
+    result = PreflightResult("warned", "slow", 1.0, 6e8, 1e9, (), (0.0, 6e8))
+    status = Status("uid", 1, "d", 0, "training", network=found, preflight=result, trouble=(trouble,))
+    assert decode_status(encode_status(status)) == status
+
+
+def test_a_status_of_a_launcher_that_looks_at_no_network_is_read():
+    status = decode_status('{"pod_uid": "u", "attempt": 1, "plan_digest": "d", "node_rank": 0, "phase": "training"}')
+    assert (status.network, status.preflight, status.trouble) == (None, None, ())

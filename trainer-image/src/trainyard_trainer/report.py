@@ -16,13 +16,17 @@ import select
 import time
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainyard.contract.preflight import PreflightResult
+
 REPORT_FD = "TRAINYARD_REPORT_FD"
 LINE_BYTES = 4096  # PIPE_BUF on Linux: writes up to this size are atomic (pipe(7))
-TEXT_BYTES = 1500  # the longest text of one field; a report has two at most
+TEXT_BYTES = 1500  # the longest text of one field
+NAMES_CHARACTERS = 700  # of names of nodes, which are ASCII
+TEXTS_BYTES = 3200  # of all texts of a report together; what is left is for the names and numbers
 STALLED_SECONDS = 5.0  # how long a report that matters waits for room in the pipe
 
 
@@ -126,11 +130,13 @@ class Failed(Report):
 
     error: the exception's class name.
     configuration: the user's configuration or data is at fault, and trying again cannot help (exit code 78).
+    preflight: the gang failed its preflight (exit code 77); PreflightDone says the figures.
     """
 
     error: str
     message: str
     configuration: bool = False
+    preflight: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +150,22 @@ class Warned(Report):
     message: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightDone(Report):
+    """The preflight is over, with the same result on all ranks; fields as in `contract.preflight.PreflightResult`.
+
+    nodes: names with commas between, as many as have room. edges: numbers with commas between.
+    """
+
+    finding: str
+    message: str
+    seconds: float
+    bus_bandwidth: float | None
+    expected_bus_bandwidth: float | None
+    nodes: str
+    edges: str
+
+
 KINDS: dict[str, type[Report]] = {
     "phase": PhaseChanged,
     "step": StepDone,
@@ -153,6 +175,7 @@ KINDS: dict[str, type[Report]] = {
     "resumed": ResumedFrom,
     "failed": Failed,
     "warned": Warned,
+    "preflight": PreflightDone,
 }
 _NAMES = {report_class: kind for kind, report_class in KINDS.items()}
 _FIELDS = {report_class: typing.get_type_hints(report_class) for report_class in KINDS.values()}
@@ -164,12 +187,14 @@ def encode(report: Report) -> bytes:
     Long texts are cut; numbers that are not finite become null, so that every JSON reader understands the line.
     """
     record: dict[str, object] = {"kind": _NAMES[type(report)]}
+    texts = sum(1 for wanted in _FIELDS[type(report)].values() if wanted is str)
+    room = min(TEXT_BYTES, TEXTS_BYTES // max(texts, 1))
     for field in dataclasses.fields(report):
         value = getattr(report, field.name)
         if isinstance(value, float) and not math.isfinite(value):
             value = None
         elif isinstance(value, str):
-            value = _cut(value)
+            value = _cut(value, room)
         record[field.name] = value
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
@@ -265,7 +290,7 @@ class Reporter:
     def resumed_from(self, step: int, attempt: int, path: str) -> None:
         self._send(ResumedFrom(at=self._clock(), rank=self._rank, step=step, attempt=attempt, path=path))
 
-    def failed(self, error: BaseException, *, configuration: bool = False) -> None:
+    def failed(self, error: BaseException, *, configuration: bool = False, preflight: bool = False) -> None:
         self._send(
             Failed(
                 at=self._clock(),
@@ -273,11 +298,27 @@ class Reporter:
                 error=type(error).__name__,
                 message=str(error),
                 configuration=configuration,
+                preflight=preflight,
             )
         )
 
     def warned(self, reason: str, message: str) -> None:
         self._send(Warned(at=self._clock(), rank=self._rank, reason=reason, message=message))
+
+    def preflight(self, result: PreflightResult) -> None:
+        self._send(
+            PreflightDone(
+                at=self._clock(),
+                rank=self._rank,
+                finding=result.finding,
+                message=result.message,
+                seconds=result.seconds,
+                bus_bandwidth=result.bus_bandwidth,
+                expected_bus_bandwidth=result.expected_bus_bandwidth,
+                nodes=_whole_names(result.nodes),
+                edges=",".join(f"{edge:.4g}" for edge in result.edge_bytes_per_second),
+            )
+        )
 
     def _send(self, report: Report) -> None:
         if self._fd is None:
@@ -294,15 +335,26 @@ class Reporter:
             self._fd = None
 
 
-def _cut(text: str) -> str:
-    """At most TEXT_BYTES of JSON. The beginning of an error says what went wrong, its end where: keep both."""
-    if len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) <= TEXT_BYTES:
+def _cut(text: str, room: int) -> str:
+    """At most `room` bytes of JSON. The beginning of an error says what went wrong, its end where: keep both."""
+    if len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace")) <= room:
         return text
     shorter = text
-    while len(json.dumps(shorter, ensure_ascii=False).encode("utf-8", "replace")) > TEXT_BYTES:
-        half = min(len(shorter) * 2 // 5, TEXT_BYTES // 2)
+    while len(json.dumps(shorter, ensure_ascii=False).encode("utf-8", "replace")) > room:
+        half = min(len(shorter) * 2 // 5, room // 2)
         shorter = f"{shorter[:half]} ... {shorter[-half:]}"
     return shorter
+
+
+def _whole_names(names: Iterable[str]) -> str:
+    """Names with commas between, no more than are sent uncut: half a name names nobody."""
+    listed = ""
+    for name in names:
+        longer = f"{listed},{name}" if listed else name
+        if len(longer) > NAMES_CHARACTERS:
+            break
+        listed = longer
+    return listed
 
 
 def _typed(value: object, wanted: object) -> tuple[bool, object]:

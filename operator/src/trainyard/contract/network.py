@@ -62,12 +62,13 @@ class Alike:
 class PodNetwork:
     """What the launcher found and decided.
 
-    interface: the one that reaches rank 0. settings: variables given to the workers. warnings: what may cost something. faults:
-    what makes this node unfit for the job; the preflight fails by them. refused: what the user set that cannot work; the attempt
-    ends before its workers start.
+    interface: the one that reaches rank 0. adapters: RDMA adapters that collectives will use, rail by rail. settings: variables
+    given to the workers. warnings: what may cost something. faults: what makes this node unfit for the job; the preflight fails
+    by them. refused: what the user set that cannot work; the attempt ends before its workers start.
     """
 
     interface: str | None = None
+    adapters: tuple[str, ...] = ()
     alike: Alike = Alike()
     facts: tuple[Fact, ...] = ()
     settings: tuple[Resolved, ...] = ()
@@ -90,6 +91,7 @@ class Sign(StrEnum):
     INTERFACE_WRONG = "InterfaceWrong"
     MIXED_LINK_LAYERS = "MixedLinkLayers"
     TOPOLOGY_WRONG = "TopologyWrong"
+    NVLINK_DOMAIN = "NvlinkDomainBroken"
     SHM_TOO_SMALL = "ShmTooSmall"
     PEER_UNREACHABLE = "PeerUnreachable"
     COLLECTIVE_TIMEOUT = "CollectiveTimeout"

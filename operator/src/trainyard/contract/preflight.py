@@ -48,8 +48,8 @@ class PreflightResult:
     """What was found; the same on all ranks.
 
     bus_bandwidth, expected_bus_bandwidth: of the all-reduce, bytes a second. seconds: that all of it took. nodes: names of the
-    nodes that are to blame. measured: node ranks that were measured and are fit. edge_bytes_per_second: by depth as in
-    `Preflight`, the median of what pairs of nodes reached; 0 where no pair was measured.
+    nodes that are to blame; all others that were asked for are fit. edge_bytes_per_second: by depth as in `Preflight`, the median
+    of what pairs of nodes reached; 0 where no pair was measured.
     """
 
     finding: str
@@ -58,5 +58,4 @@ class PreflightResult:
     bus_bandwidth: float | None = None
     expected_bus_bandwidth: float | None = None
     nodes: tuple[str, ...] = ()
-    measured: tuple[int, ...] = ()
     edge_bytes_per_second: tuple[float, ...] = ()

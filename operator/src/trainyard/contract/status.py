@@ -17,7 +17,7 @@ from trainyard.contract.preflight import PreflightResult
 
 LAST_WORDS_BYTES = 3500
 NAMED_NODES = 16
-"""Nodes that a preflight blames, in last words. Of the ranks that it found fit, last words say nothing."""
+"""Nodes that a preflight blames, in last words."""
 WORKER_EXITS = 64
 """Exit codes of more workers than this are left out where room is short; no node has as many accelerators."""
 _GAP = " ... "
@@ -166,7 +166,6 @@ def _within(words: LastWords, room: int) -> LastWords:
             finding=_cut(preflight.finding, room),
             message=_cut(preflight.message, room),
             nodes=tuple(name for name in preflight.nodes[:NAMED_NODES] if len(name) <= room),
-            measured=(),
             edge_bytes_per_second=preflight.edge_bytes_per_second[:NAMED_NODES],
         )
     return dataclasses.replace(

@@ -12,11 +12,17 @@ from pathlib import Path
 from typing import Final
 
 from trainyard.contract.exits import Exit
+from trainyard.contract.network import PodNetwork
 from trainyard.contract.plan import Plan, digest
+from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import Fault, Status
 
 from trainyard_trainer.launch import metrics
 from trainyard_trainer.launch.ending import Ended, Hang, Happened, Notice, first_fault
+from trainyard_trainer.launch.network import counters
+from trainyard_trainer.launch.network.finding import Finding
+from trainyard_trainer.launch.network.resolve import Part
+from trainyard_trainer.launch.network.signs import Signs
 from trainyard_trainer.launch.progress import Progress, durable_seconds, newest_commit, phase_of, step_of
 from trainyard_trainer.launch.workers import Worker
 from trainyard_trainer.launch.zygote import TRAINER_MODULE, Zygote
@@ -54,19 +60,35 @@ class Settings:
         """Whether the command is known to look at the stop file, also before its first report."""
         return TRAINER_MODULE in self.command
 
+    @property
+    def part(self) -> Part:
+        """Who this pod is to its network."""
+        return Part(
+            where=f"pod {self.pod} on {self.plan.members[self.node_rank].node}",
+            nodes=len(self.plan.members),
+            processes=self.plan.processes_per_node,
+            rank0=self.plan.master_address,
+            built_in=self.speaks,
+        )
+
 
 @dataclass(slots=True)
 class Attempt:
     """What has happened so far. Times are monotonic, but for those in records that say otherwise.
 
     folder: where the workers look for what they are asked. deadline: of the stop. kill_at: when whoever was told to end is
-    made to. overdue: the deadline passed. error: what the launcher itself could not do; error_exit: how it then exits.
+    made to. overdue: the deadline passed. error: what the launcher itself could not do; error_exit: how it then exits. finding:
+    the search for what the network is, until find_until; network: what it found. signs: what workers complain of.
     """
 
     settings: Settings
     folder: Path
     workers: list[Worker] = field(default_factory=list)
     zygote: Zygote | None = None
+    finding: Finding | None = None
+    find_until: float = 0.0
+    network: PodNetwork | None = None
+    signs: Signs = field(default_factory=Signs)
     notice: Notice | None = None
     deadline: float | None = None
     kill_at: float | None = None
@@ -84,6 +106,21 @@ class Attempt:
     def number(self) -> int:
         """Which attempt of the job it is."""
         return self.settings.plan.attempt
+
+    @property
+    def preparing(self) -> bool:
+        """Whether workers are still to be started."""
+        return self.zygote is not None or self.finding is not None
+
+    @property
+    def preflight(self) -> PreflightResult | None:
+        """How it ended, if a worker has said so."""
+        return next((progress.preflight for progress in self.known() if progress.preflight), None)
+
+    @property
+    def network_file(self) -> Path:
+        """What was found of the network, for the workers."""
+        return self.folder / f"network-{self.number}.json"
 
     @property
     def stop_file(self) -> Path:
@@ -130,12 +167,17 @@ class Attempt:
             durable_seconds=durable_seconds(known, time.time()),
             fault=first_fault(self.ended(), self.notice),
             warnings=tuple(text[:WARNING_CHARACTERS] for text in [*own_warnings, *told][-WARNINGS:]),
+            network=self.network,
+            preflight=self.preflight,
+            trouble=self.signs.found(),
         )
 
     def metrics_text(self) -> str:
         """What GET /metrics says now."""
         measured = [metrics.Measured(w.rank, w.alive, w.progress, w.reports.unreadable) for w in self.workers]
-        return metrics.text(self.settings.plan, self.settings.node_rank, measured, self.notice, time.time())
+        training = metrics.text(self.settings.plan, self.settings.node_rank, measured, self.notice, time.time())
+        rails = self.network.adapters if self.network is not None else ()
+        return training + metrics.network_text(counters.count(Path("/"), rails), self.signs.found(), self.preflight)
 
     def happened(self) -> Happened:
         """All that the verdict is made from."""
@@ -154,6 +196,8 @@ class Attempt:
             overdue=self.overdue,
             error=self.error,
             error_exit=self.error_exit,
+            trouble=next(iter(self.signs.found()), None),
+            preflight=self.preflight,
         )
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainyard.contract.exits import RESERVED, Exit
+from trainyard.contract.network import Sign, Trouble
 from trainyard.contract.plan import Mark
+from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard.contract.status import Commit, Fault, LastWords
 
 from trainyard_trainer.report import Failed
@@ -69,7 +71,7 @@ class Happened:
     """All that the ending is decided from. workers: by local rank; those that never started are missing.
 
     overdue: the deadline of a stop passed and the launcher killed who was left. error: what the launcher itself could not do;
-    error_exit: how it then exits.
+    error_exit: how it then exits. trouble: the likeliest cause that a library named. preflight: how it ended.
     """
 
     attempt: int
@@ -85,11 +87,18 @@ class Happened:
     overdue: bool = False
     error: Fault | None = None
     error_exit: Exit = Exit.FAILURE
+    trouble: Trouble | None = None
+    preflight: PreflightResult | None = None
 
 
 def ending(happened: Happened) -> LastWords:
     """The last words; their `exit` is the launcher's exit code."""
     code, cause, fault = _verdict(happened)
+    trouble = None
+    if code in (Exit.FAILURE, Exit.HANG):
+        trouble = happened.trouble or _of_signal(fault)
+        cause = f"{cause}; {_named(trouble)}" if trouble is not None else cause
+    failed = happened.preflight is not None and happened.preflight.finding == Finding.FAILED
     return LastWords(
         attempt=happened.attempt,
         node_rank=happened.node_rank,
@@ -102,13 +111,15 @@ def ending(happened: Happened) -> LastWords:
         notice_time=happened.notice.time if happened.notice else None,
         first_step_time=happened.first_step_time,
         worker_exits=tuple(worker.code for worker in happened.workers),
+        trouble=trouble,
+        preflight=happened.preflight if failed else None,
     )
 
 
 def first_fault(workers: Iterable[Ended], notice: Notice | None) -> Fault | None:
-    """The first worker that ended badly of its own accord; a configuration error comes before what it caused elsewhere."""
-    bad = [worker for worker in workers if is_bad(worker, notice) and (_is_configuration(worker) or not worker.obeyed)]
-    return _fault(min(bad, key=lambda worker: (not _is_configuration(worker), worker.time))) if bad else None
+    """The first worker that ended badly of its own accord; one that says why comes before what it caused elsewhere."""
+    bad = [worker for worker in workers if is_bad(worker, notice) and (_explains(worker) or not worker.obeyed)]
+    return _fault(min(bad, key=lambda worker: (not _explains(worker), worker.time))) if bad else None
 
 
 def is_bad(worker: Ended, notice: Notice | None) -> bool:
@@ -132,6 +143,8 @@ def _verdict(happened: Happened) -> tuple[Exit, str, Fault | None]:
         return Exit.FAILURE, f"{asked}, and still there at the deadline: killed", fault
     if any(_is_configuration(worker) for worker in happened.workers):
         return Exit.CONFIGURATION, fault.message if fault else "", fault
+    if any(_is_preflight(worker) for worker in happened.workers):
+        return Exit.PREFLIGHT, fault.message if fault else "", fault
     if fault is not None:
         return Exit.FAILURE, _sentence(fault), fault
     if not happened.workers:
@@ -163,6 +176,30 @@ def _is_configuration(worker: Ended) -> bool:
     """It said that its configuration is wrong, and left by that; or would have, had the launcher not been quicker."""
     said = worker.failed is not None and worker.failed.configuration
     return said and (worker.code == Exit.CONFIGURATION or worker.obeyed)
+
+
+def _is_preflight(worker: Ended) -> bool:
+    """It said that the preflight failed. Whose script does not know the code leaves by another one."""
+    return worker.failed is not None and worker.failed.preflight and worker.code != Exit.DONE
+
+
+def _explains(worker: Ended) -> bool:
+    return _is_configuration(worker) or _is_preflight(worker)
+
+
+def _of_signal(fault: Fault | None) -> Trouble | None:
+    """A bus error is a page of shared memory that could not be had."""
+    if fault is None or fault.signal != "SIGBUS":
+        return None
+    hint = "a page of shared memory could not be had: /dev/shm is full or small; mount an emptyDir with medium Memory there"
+    return Trouble(Sign.SHM_TOO_SMALL.value, fault.rank, fault.time, "killed by SIGBUS", hint)
+
+
+def _named(trouble: Trouble) -> str:
+    """FabricError (mlx5_3, peer 10.0.0.5): the peer did not acknowledge in time..."""
+    about = [part for part in (trouble.device, f"peer {trouble.peer}" if trouble.peer else None) if part]
+    where = f" ({', '.join(about)})" if about else ""
+    return f"{trouble.sign}{where}: {trouble.hint or trouble.message}"
 
 
 def _fault(worker: Ended) -> Fault:

@@ -27,11 +27,14 @@ def worker_environment(
     stop_file: str,
     checkpoint_file: str,
     report_fd: int,
+    network_file: str = "",
+    network: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The whole environment of one worker: the pod's, with the worker's identity on top.
 
     stop_file: exists once a stop was asked. checkpoint_file: is replaced whenever a save was asked. report_fd: number of the
-    pipe in the worker.
+    pipe in the worker. network_file: what the pod found of its network. network: variables that followed from it, of which none
+    is set to anything in `inherited`.
     """
     processes = plan.processes_per_node
     rank = node_rank * processes + local_rank
@@ -55,8 +58,9 @@ def worker_environment(
         env.STOP_FILE: stop_file,
         env.CHECKPOINT_FILE: checkpoint_file,
         env.REPORT_FD: report_fd,
+        **({env.NETWORK_FILE: network_file} if network_file else {}),
     }
     defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
     if processes > 1:
         defaults["OMP_NUM_THREADS"] = "1"
-    return {**defaults, **inherited, **{name: str(value) for name, value in ours.items()}}
+    return {**defaults, **inherited, **(network or {}), **{name: str(value) for name, value in ours.items()}}

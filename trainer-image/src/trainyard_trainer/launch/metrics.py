@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from trainyard.contract.network import Trouble
 from trainyard.contract.plan import Plan
+from trainyard.contract.preflight import Finding, PreflightResult
 
 from trainyard_trainer.launch.ending import Notice
+from trainyard_trainer.launch.network import counters
 from trainyard_trainer.launch.progress import Progress, newest_commit
 from trainyard_trainer.report import Phase
 
@@ -76,6 +79,36 @@ def text(plan: Plan, node_rank: int, workers: Sequence[Measured], notice: Notice
     families += [
         _family(n, kind, about, [(_labels(w), of(w)) for w in workers]) for n, kind, about, of in WORKER_METRICS
     ]
+    return "".join(families)
+
+
+def network_text(
+    counted: Iterable[counters.Counted], trouble: Sequence[Trouble], preflight: PreflightResult | None
+) -> str:
+    """What is known of the network: counters of adapters, complaints of libraries, how the preflight ended."""
+    by_kind: dict[str, list[Sample]] = {}
+    for one in counted:
+        labels = {"device": one.device, "port": one.port, "rail": "" if one.rail is None else str(one.rail)}
+        by_kind.setdefault(one.kind, []).append((labels, one.value))
+    families = [
+        _family(f"rdma_{kind}_total", "counter", counters.meaning(kind), samples) for kind, samples in by_kind.items()
+    ]
+    complaints = [
+        ({"reason": t.sign, "device": t.device or "", "peer": t.peer or "", "rank": str(t.rank)}, float(t.count))
+        for t in trouble
+    ]
+    families.append(
+        _family("trouble_total", "counter", "Lines in which NCCL, torch or gloo named a trouble.", complaints)
+    )
+    if preflight is not None:
+        ended: list[Sample] = [({"finding": f.value}, float(preflight.finding == f)) for f in Finding]
+        measured, expected = preflight.bus_bandwidth, preflight.expected_bus_bandwidth
+        families += [
+            _family("preflight", "gauge", "1 for how the preflight ended.", ended),
+            _family("preflight_seconds", "gauge", "How long the preflight took.", [({}, preflight.seconds)]),
+            _family("preflight_bus_bandwidth_bytes", "gauge", "All-reduce measured, bytes a second.", [({}, measured)]),
+            _family("preflight_expected_bus_bandwidth_bytes", "gauge", "All-reduce by the model.", [({}, expected)]),
+        ]
     return "".join(families)
 
 

@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Iterable
 
+from trainyard_trainer.launch.network.signs import Ear
+
 PIECE_BYTES = 64 * 1024
 """A line longer than this is passed on in pieces of this size, each as a line: memory stays bounded."""
 TAIL_BYTES = 1200
@@ -73,10 +75,11 @@ class Console:
 
 
 class Stream:
-    """One pipe of a worker, copied to the console by a thread until its last writer is gone."""
+    """One pipe of a worker, copied to the console by a thread until its last writer is gone. ear: listens along."""
 
-    def __init__(self, fd: int, prefix: bytes, console: Console) -> None:
+    def __init__(self, fd: int, prefix: bytes, console: Console, ear: Ear | None = None) -> None:
         self._fd = fd
+        self._ear = ear
         self._lines = Lines(prefix)
         self._console = console
         self._tail = b""
@@ -95,7 +98,11 @@ class Stream:
     def _copy(self) -> None:
         while chunk := os.read(self._fd, PIECE_BYTES):
             self._tail = (self._tail + chunk)[-TAIL_BYTES:]
+            if self._ear is not None:
+                self._ear.hear(chunk, time.time())
             self._console.write(self._lines.feed(chunk))
+        if self._ear is not None:
+            self._ear.end(time.time())
         self._console.write(self._lines.end())
         os.close(self._fd)
 

@@ -5,10 +5,12 @@ A report is a claim by a program that may be anybody's. It moves figures; it nev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from trainyard.contract.plan import Mark
+from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import Commit, WorkerPhase
 
 from trainyard_trainer.report import (
@@ -17,6 +19,7 @@ from trainyard_trainer.report import (
     Failed,
     Phase,
     PhaseChanged,
+    PreflightDone,
     Report,
     ResumedFrom,
     StepDone,
@@ -53,7 +56,7 @@ class Progress:
     phase_since: when its present phase began. phase_seconds: time spent in each phase that is over.
     step: steps done. smooth_step_seconds, smooth_save_seconds: moving averages, None before the first.
     commit: the newest durable checkpoint of this attempt. agreed_step: where all ranks agreed to stop.
-    saves: checkpoints that became durable. warnings: the newest; warned: how many of each reason.
+    saves: checkpoints that became durable. warnings: the newest; warned: how many of each reason. preflight: how it ended.
     """
 
     heard: float | None = None
@@ -80,6 +83,7 @@ class Progress:
     failed: Failed | None = None
     warnings: tuple[str, ...] = ()
     warned: Mapping[str, int] = field(default_factory=dict)
+    preflight: PreflightResult | None = None
 
     @property
     def steps_begun(self) -> bool:
@@ -107,6 +111,8 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
             return replace(progress, failed=report)
         case Warned(reason=reason, message=message):
             return _warn(progress, reason, message)
+        case PreflightDone():
+            return replace(progress, preflight=_preflight(report))
     return progress
 
 
@@ -189,6 +195,27 @@ def _warn(progress: Progress, reason: str, message: str) -> Progress:
     counted = reason if reason in progress.warned or len(progress.warned) < COUNTED_REASONS else OTHER_REASON
     warned = {**progress.warned, counted: progress.warned.get(counted, 0) + 1}
     return replace(progress, warned=warned, warnings=(*progress.warnings, f"{reason}: {message}")[-KEPT_WARNINGS:])
+
+
+def _preflight(report: PreflightDone) -> PreflightResult:
+    """What a worker claims, bounded."""
+    return PreflightResult(
+        finding=report.finding[:20],
+        message=report.message,
+        seconds=report.seconds,
+        bus_bandwidth=report.bus_bandwidth,
+        expected_bus_bandwidth=report.expected_bus_bandwidth,
+        nodes=tuple(name for name in report.nodes.split(",") if name),
+        edge_bytes_per_second=tuple(_number(text) for text in report.edges.split(",") if text),
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
 
 
 def _smooth(before: float | None, value: float) -> float:

@@ -20,7 +20,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from trainyard.contract import requests
+from trainyard.contract import network, requests
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Plan, encode
 from trainyard.contract.status import Fault, LastWords, Status, encode_status
@@ -32,6 +32,8 @@ from trainyard_trainer.launch.ending import LAUNCHER, Hang, Notice, ending, firs
 from trainyard_trainer.launch.environment import worker_environment
 from trainyard_trainer.launch.hang import furthest_behind
 from trainyard_trainer.launch.loop import Loop
+from trainyard_trainer.launch.network.finding import FIND_SECONDS, Finding
+from trainyard_trainer.launch.network.resolve import changed
 from trainyard_trainer.launch.output import Console, Voice, join_all
 from trainyard_trainer.launch.progress import heard
 from trainyard_trainer.launch.workers import Worker
@@ -70,6 +72,7 @@ class Supervisor:
         self._control: Control | None = None
         self._bind_at = 0.0
         self._warnings: list[str] = []
+        self._network_before: network.PodNetwork | None = None
         self._awake_since = time.monotonic()
 
     def run(self) -> LastWords:
@@ -78,6 +81,7 @@ class Supervisor:
             self._listen()
             self._run_attempt()
             while self._next is not None:
+                self._network_before = self._attempt.network
                 self._attempt, self._next = Attempt(self._next, self._folder), None
                 self._voice.say(
                     f"attempt {self._attempt.number} begins, as node rank {self._attempt.settings.node_rank}"
@@ -122,6 +126,8 @@ class Supervisor:
             self._stop(number.name, now + self._attempt.settings.grace_seconds)
         self._reap()
         self._mailbox.serve(self._answer)
+        if self._attempt.finding is not None and now >= self._attempt.find_until:
+            self._found()
         self._judge(time.monotonic())
         if self._control is None and now >= self._bind_at:
             self._listen()
@@ -133,11 +139,40 @@ class Supervisor:
     def _running(self) -> bool:
         if self._attempt.kill_at is not None and time.monotonic() > self._attempt.kill_at + KILL_SECONDS:
             self._give_up()
-        return self._attempt.zygote is not None or any(worker.alive for worker in self._attempt.workers)
+        return self._attempt.preparing or any(worker.alive for worker in self._attempt.workers)
 
     # Workers
 
     def _start(self) -> None:
+        """Look at the network; the workers start when that is over."""
+        settings = self._attempt.settings
+        self._attempt.find_until = time.monotonic() + FIND_SECONDS
+        self._attempt.finding = Finding(settings.part, settings.environment)
+        self._loop.watch(self._attempt.finding.fd, self._found)
+
+    def _found(self) -> None:
+        """What the network is, is known, or not to be had in time."""
+        finding, self._attempt.finding = self._attempt.finding, None
+        if finding is None:
+            return
+        self._loop.forget(finding.fd)
+        found = finding.result()
+        self._attempt.network = found
+        self._attempt.signs.rdma = bool(found.adapters)
+        self._attempt.network_file.write_text(network.encode_network(found), encoding="utf-8")
+        for message in (*found.faults, *found.warnings):
+            self._voice.say(message)
+        for message in changed(self._network_before, found) if self._network_before is not None else ():
+            self._warn(message)
+        if found.refused:
+            message = "; ".join(found.refused)
+            self._attempt.error = Fault(LAUNCHER, time.time(), message)
+            self._attempt.error_exit = Exit.CONFIGURATION
+            self._end_all(time.monotonic(), message)
+            return
+        self._begin()
+
+    def _begin(self) -> None:
         """Start the workers: at once, or when a zygote is ready to become them (for a single one it would gain nothing)."""
         settings = self._attempt.settings
         if settings.plan.processes_per_node == 1 or not settings.adopts or not can_become(settings.command):
@@ -164,7 +199,7 @@ class Supervisor:
 
     def _start_workers(self, zygote: Zygote | None) -> None:
         settings = self._attempt.settings
-        plan = settings.plan
+        plan, found = settings.plan, self._attempt.network
         for local_rank in range(plan.processes_per_node):
             rank = settings.node_rank * plan.processes_per_node + local_rank
             environment = worker_environment(
@@ -176,11 +211,13 @@ class Supervisor:
                 stop_file=str(self._attempt.stop_file),
                 checkpoint_file=str(self._attempt.checkpoint_file),
                 report_fd=workers.REPORT_FD,
+                network_file=str(self._attempt.network_file),
+                network={setting.name: setting.value for setting in found.settings} if found is not None else {},
             )
             prefix = f"[rank {rank}] ".encode() if plan.processes_per_node > 1 else b""
             begin = zygote.fork(environment) if zygote else workers.spawn(settings.command, environment)
             try:
-                worker = workers.start(rank, local_rank, prefix, self._console, begin)
+                worker = workers.start(rank, local_rank, prefix, self._console, self._attempt.signs, begin)
             except OSError as problem:
                 self._cannot_start(settings.command[0], problem)
                 return
@@ -237,7 +274,11 @@ class Supervisor:
         fault = first_fault(self._attempt.ended(), self._attempt.notice)
         if fault is not None:
             self._end_all(now, f"rank {fault.rank} failed: {fault.message}")
-        elif self._attempt.deadline is not None and now >= self._attempt.deadline and (running or self._attempt.zygote):
+        elif (
+            self._attempt.deadline is not None
+            and now >= self._attempt.deadline
+            and (running or self._attempt.preparing)
+        ):
             self._attempt.overdue = True
             self._end_all(now, "the deadline of the stop has passed")
         elif self._attempt.notice is None:
@@ -253,6 +294,10 @@ class Supervisor:
         running = self._attempt.running()
         self._voice.say(f"{why}; ending {len(running)} other worker(s)" if running else why)
         self._attempt.kill_at = now + TERM_SECONDS
+        if self._attempt.finding is not None:
+            self._loop.forget(self._attempt.finding.fd)
+            self._attempt.finding.result()
+            self._attempt.finding = None
         if self._attempt.zygote is not None:
             self._loop.forget(self._attempt.zygote.fd)
             self._attempt.zygote.kill()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainyard_trainer.launch.ending import Ended
+from trainyard_trainer.launch.network.signs import Ear, Signs
 from trainyard_trainer.launch.output import Console, Stream
 from trainyard_trainer.launch.progress import Progress
 from trainyard_trainer.report import LINE_BYTES, Report, decode
@@ -118,8 +119,10 @@ class Ends(NamedTuple):
     reports: int
 
 
-def start(rank: int, local_rank: int, prefix: bytes, console: Console, begin: Callable[[Ends], int]) -> Worker:
-    """Start one worker: `begin` makes the process and answers its pid. OSError where it cannot."""
+def start(
+    rank: int, local_rank: int, prefix: bytes, console: Console, signs: Signs, begin: Callable[[Ends], int]
+) -> Worker:
+    """Start one worker: `begin` makes the process and answers its pid. OSError where it cannot. signs: of what it prints."""
     readers, writers = zip(*(os.pipe() for _ in Ends._fields), strict=True)
     out, err, reports = readers
     try:
@@ -131,7 +134,8 @@ def start(rank: int, local_rank: int, prefix: bytes, console: Console, begin: Ca
     finally:
         for fd in writers:
             os.close(fd)
-    return Worker(rank, local_rank, pid, Reports(reports), Stream(out, prefix, console), Stream(err, prefix, console))
+    said, complained = (Stream(fd, prefix, console, Ear(rank, signs)) for fd in (out, err))
+    return Worker(rank, local_rank, pid, Reports(reports), said, complained)
 
 
 def spawn(command: Sequence[str], environment: Mapping[str, str]) -> Callable[[Ends], int]:

@@ -78,12 +78,13 @@ def resolve(around: Surroundings, part: Part, environment: Mapping[str, str]) ->
     way = ways.find(interfaces, around.addresses, part.rank0, address_of, around.source_of)
     mtu = next((i.mtu for i in interfaces if way is not None and i.name == way.name), None)
     _interface(found, around, part, environment, interfaces, way, mtu, cuda)
-    alike = Alike(interface_mtu=mtu)
+    alike, used = Alike(interface_mtu=mtu), tuple[str, ...]()
     if cuda:
-        alike = _cuda(found, around, part, environment, interfaces, mtu)
+        alike, used = _cuda(found, around, part, environment, interfaces, mtu)
     return bounded(
         PodNetwork(
             interface=way.name if way is not None else None,
+            adapters=used,
             alike=alike,
             facts=tuple(found.facts),
             settings=tuple(found.settings),
@@ -173,7 +174,8 @@ def _cuda(
     environment: Mapping[str, str],
     interfaces: Sequence[Interface],
     mtu: int | None,
-) -> Alike:
+) -> tuple[Alike, tuple[str, ...]]:
+    """What must be alike, and the adapters that will be used."""
     root = around.root
     nccl, seen = limits.nccl_version(root, around.packages, environment.get("NCCL_VERSION", ""))
     version = ".".join(map(str, nccl)) if nccl else "not known"
@@ -183,7 +185,7 @@ def _cuda(
     accelerators = tree.accelerators(root)
     found.warnings.extend(_topology(around, environment, accelerators))
     if not part.several:
-        return Alike(nccl=nccl, interface_mtu=mtu)
+        return Alike(nccl=nccl, interface_mtu=mtu), ()
     direct, why = limits.gpudirect(root)
     found.facts.append(Fact("GPUDirect", {True: "yes", False: "no", None: "not known"}[direct], why))
     looked = rdma.look(root, accelerators, [i.name for i in interfaces], environment, nccl)
@@ -199,7 +201,7 @@ def _cuda(
             found.warnings.extend(limits.too_old(nccl, has_gpudirect=direct))
         if direct is False:
             found.warnings.append(f"GPUDirect is off: every message goes through the host's memory ({why})")
-    return looked.alike(nccl, direct if looked.used else None, mtu)
+    return looked.alike(nccl, direct if looked.used else None, mtu), tuple(port.device for port in looked.used)
 
 
 def _topology(
