@@ -174,6 +174,26 @@ def test_a_pod_with_a_part_of_a_machine_finds_the_adapters_near_its_accelerators
     assert "NCCL_IB_HCA" not in named(derived(a_spec(limits={"nvidia.com/gpu": 4}), some_nodes(2, "b200-8x")))
 
 
+@pytest.mark.parametrize(
+    ("said", "net"),
+    [
+        ({}, True),
+        ({"NCCL_IB_DISABLE": "1"}, False),
+        ({"NCCL_IB_DISABLE": "0"}, True),
+        ({"NCCL_NET": "socket"}, False),
+        ({"NCCL_NET_PLUGIN": "mine"}, False),
+        ({"NCCL_NET_PLUGIN": "none"}, True),
+    ],
+)
+def test_the_fast_network_is_not_demanded_of_a_job_that_switched_it_off(said, net):
+    found = named(derived(a_spec(env=said), some_nodes(2, "b200-8x", offers={"rdma/ib": 1})))
+    assert ("NCCL_NET" in found) == (net and "NCCL_NET" not in said)
+    assert ("NCCL_IB_HCA" in found) == (net or "NCCL_NET_PLUGIN" in said)
+    on = fabric(profile="roce", env=list(said.items()))
+    by_fabric = named(derived(a_spec(), some_nodes(2), on))
+    assert (by_fabric.get("NCCL_NET") == "IB") == net
+
+
 def test_the_narrower_word_on_adapters_wins():
     of_machine, of_fabric = some_nodes(1, "b200-8x")[0], fabric(profile="coreweave-ib", rdma={"devices": ["a", "b"]})
     of_node = annotated(of_machine, **{HCAS: "c"})

@@ -6,7 +6,7 @@ each pod has its own of, and NCCL since 2.21 finds it by address family.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainyard.api.fabric import FabricSpec, Rails, Rdma
 from trainyard.api.names import ANNOTATION_HCAS
@@ -14,6 +14,7 @@ from trainyard.network.choice import Network
 from trainyard.network.container import Pod
 from trainyard.network.matcher import exactly
 from trainyard.network.profiles.model import Profile, Roce
+from trainyard.network.reading import integer
 from trainyard.network.roce import gives_up_seconds, longest_timeout, traffic_class
 from trainyard.network.settings import Setting, Source
 from trainyard.world.records import Node
@@ -34,7 +35,10 @@ def adapters(
     profile = network.profile
     if profile is None or not profile.transport.fast or not pod.many or not usable:
         return
-    if profile.net is not None:
+    said = {**{v.name: v.value for v in (network.fabric.env if network.fabric is not None else ())}, **pod.said}
+    if over_sockets(profile, said):
+        return
+    if profile.net is not None and _has_net(profile, said.get("NCCL_NET_PLUGIN")):
         why = f"without {profile.net} the job should fail at once: NCCL would fall back to sockets and say nothing"
         yield _derived("NCCL_NET", profile.net, why)
     if profile.transport.verbs:
@@ -48,6 +52,20 @@ def adapters(
     machine = profile.machine(node.labels) if node is not None else None
     if profile.nvlink_domains or (machine is not None and machine.nvlink_domains):
         yield from _nvlink(pod, profile, nodes)
+
+
+def _has_net(profile: Profile, plugin: str | None) -> bool:
+    """Whether the profile's network is there with this NCCL_NET_PLUGIN. Of somebody's own plugin nobody knows its name; NCCL's
+    own, IB, needs none."""
+    own = profile.env.get("NCCL_NET_PLUGIN")
+    return plugin is None or plugin == own or (plugin.lower() == "none" and profile.net == "IB")
+
+
+def over_sockets(profile: Profile, said: Mapping[str, str]) -> bool:
+    """Whether somebody switched the fast network off; demanding it all the same would make the job fail."""
+    if said.get("NCCL_NET", "").lower() == "socket":
+        return True
+    return profile.transport.verbs and bool(integer(said.get("NCCL_IB_DISABLE", "")).value)
 
 
 def devices(network: Network, pod: Pod, node: Node | None) -> tuple[tuple[str, ...], str]:

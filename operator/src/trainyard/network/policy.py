@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from trainyard.api.names import is_reserved_env
-from trainyard.network.adapters import devices
+from trainyard.network.adapters import devices, over_sockets
 from trainyard.network.choice import Network
 from trainyard.network.container import Pod
 from trainyard.network.matcher import Matcher, Port, parse
@@ -92,7 +92,7 @@ def _plain_names(said: Said) -> Iterator[str]:
 
 def _ib_disable(said: Said) -> Iterator[str]:
     profile = said.network.profile
-    if _fast(said) and profile is not None and profile.transport.verbs and _number(said) == 1:
+    if _fast(said) and profile is not None and over_sockets(profile, {said.name: said.value}):
         yield f"collectives run over sockets, though the nodes have {_title(said)}"
 
 
