@@ -225,6 +225,26 @@ async def test_a_node_that_goes_away_is_replaced(yard: Yard) -> None:
     assert [place[:2] for place in await yard.places("train")] == ["s1"] * 4
 
 
+async def test_a_second_failed_node_does_not_evict_the_gang(yard: Yard) -> None:
+    leaf = {SPINE_LABEL: "s0", LEAF_LABEL: "s0-l0"}
+    await yard.nodes.add(*(a_node(f"s0-l0-n{n}", labels=leaf) for n in (2, 3, 4)))
+    await yard.submit("train", 3, placement={"spares": 1})
+    status = await yard.phase("train", "Running")
+    before, spares = await yard.places("train"), status["plan"]["spares"]
+    await yard.nodes.remove(f"{yard.namespace}-{before[1]}")
+    status = await yard.until("train", lambda s: s.get("attempt") == 2 and s.get("phase") == "Running", 90)
+    middle = await yard.places("train")
+    assert [f"{yard.namespace}-{middle[1]}"] == spares
+    assert (middle[0], middle[2]) == (before[0], before[2])
+    await yard.nodes.remove(f"{yard.namespace}-{middle[2]}")
+    status = await yard.until("train", lambda s: s.get("attempt") == 3 and s.get("phase") == "Running", 90)
+    after = await yard.places("train")
+    assert after[:2] == middle[:2]
+    assert after[2] not in (before[2], *after[:2])
+    assert (status["restarts"]["nodesLost"], status["restarts"]["failures"]) == (2, 0)
+    assert status["plan"]["quality"]["summary"] == "optimal"
+
+
 async def test_a_foreign_pod_that_takes_a_node_is_noticed_and_the_gang_planned_again(yard: Yard) -> None:
     node = f"{yard.namespace}-s0-l0-n0"
     await yard.operator.stop()

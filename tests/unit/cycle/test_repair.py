@@ -259,3 +259,58 @@ def test_a_victim_whose_pods_are_not_made_yet_counts_with_all_of_its_nodes(clust
     assert [v.name for v in cluster.status("urgent").reservation.victims] == ["starting"]  # type: ignore[union-attr]
     cluster.interrupt = None
     cluster.until(cluster.phase_is("urgent", "Running"), 60)
+
+
+# Between the plan and its pods ----------------------------------------------------------------------------------------
+
+
+def test_a_node_that_vanishes_between_plan_and_pods_is_planned_around_and_nothing_is_booked_twice(
+    cluster: Pretend,
+) -> None:
+    cluster.interrupt = lambda action: isinstance(action, act.Create)  # the operator dies behind its first write
+    cluster.submit("train", 6)
+    cluster.submit("other", 6)
+    cluster.operate()
+    planned = cluster.status("train").reservation
+    assert planned is not None
+    assert not cluster.pods
+    del cluster.nodes[planned.nodes[0]]
+    cluster.interrupt = None
+    cluster.until(cluster.phase_is("train", "Running"), 60)
+    cluster.until(cluster.phase_is("other", "Running"), 60)
+    train, other = cluster.nodes_of("train"), cluster.nodes_of("other")
+    assert len({*train, *other}) == 12
+    assert planned.nodes[0] not in train
+    assert cluster.status("train").restarts.failures == 0
+
+
+def test_nodes_that_are_reserved_and_vanish_are_not_waited_for(cluster: Pretend) -> None:
+    running(cluster, 16, priorityClassName="low")
+    cluster.submit("urgent", 4, priorityClassName="high")
+    cluster.until(lambda: cluster.status("urgent").reservation is not None, 10)
+    gone = cluster.status("urgent").reservation.nodes[0]  # type: ignore[union-attr]
+    del cluster.nodes[gone]
+    cluster.until(cluster.phase_is("urgent", "Running"), 90)
+    assert gone not in cluster.nodes_of("urgent")
+
+
+def test_a_repair_of_the_built_in_trainer_is_weighed_by_predicted_steps(cluster: Pretend) -> None:
+    for name, node in cluster.nodes.items():
+        cluster.nodes[name] = replace(node, labels={**node.labels, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+    before = running(cluster, 4, trainer={"model": {"preset": "base"}}, processesPerNode=8).nodes_of("train")
+    cluster.lose_node(before[0])
+    after = again(cluster).nodes_of("train")
+    assert len(after) == 4
+    assert told(cluster, "3 ranks keep their nodes") or told(cluster, "on other nodes than the last attempt's")
+
+
+def test_labels_that_change_between_plan_and_pods_are_no_failure(cluster: Pretend) -> None:
+    cluster.interrupt = lambda action: isinstance(action, act.Create)
+    cluster.submit("train", 6)
+    cluster.operate()
+    first = cluster.status("train").reservation.nodes[0]  # type: ignore[union-attr]
+    node = cluster.nodes[first]
+    cluster.nodes[first] = replace(node, labels={**node.labels, "network.topology.nvidia.com/leaf": "leaf-9"})
+    cluster.interrupt = None
+    cluster.until(cluster.phase_is("train", "Running"), 60)
+    assert (cluster.status("train").attempt, cluster.status("train").restarts.failures) == (2, 0)

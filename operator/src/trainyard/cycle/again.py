@@ -7,12 +7,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.training_job import Former
+from trainyard.cycle.candidates import accelerators
+from trainyard.cycle.outlook import site_of
 from trainyard.cycle.parties import Parties, Seeker
 from trainyard.cycle.plans import KEPT, find
 from trainyard.cycle.quality import weighed
 from trainyard.cycle.room import Room
+from trainyard.planner.behind import Terms
+from trainyard.planner.parallelism import estimate, model_of_job
 from trainyard.planner.place import Placement
 from trainyard.planner.repair import Kind, Repair, repair
+from trainyard.planner.traffic import Mesh
 from trainyard.world.supply import Supply
 
 
@@ -46,7 +51,7 @@ def again(seeker: Seeker, parties: Parties, room: Room) -> Again | None:
     spares = [spare for spare in _spares(seeker) if spare not in gone and spare not in seeker.kept]
     # As it was, so that ranks can be kept; one that ran smaller than it wants asked for all before.
     request = replace(seeker.request, nodes=max(len(former.nodes), seeker.request.at_least))
-    found = repair(usable, request, former.nodes, gone, spares)
+    found = repair(usable, request, former.nodes, gone, spares, _terms(seeker, parties, former))
     if not isinstance(found, Repair) or not _within(seeker, found.placement):
         return None
     held = _held_ready(usable, found.placement.nodes, spares, seeker.request.spares)
@@ -56,6 +61,25 @@ def again(seeker: Seeker, parties: Parties, room: Room) -> Again | None:
             placed, usable, request, find(seeker, seeker.kept, parties, room, soon=True), parties.view.outlook()
         )
     return Again(placed, _said(former.nodes, found))
+
+
+def _terms(seeker: Seeker, parties: Parties, former: Former) -> Terms:
+    """What a repair is weighed with: predicted steps, where the model is known."""
+    spec, plan, view = seeker.job.spec, seeker.job.status.plan, parties.view
+    assert spec is not None
+    held = len(former.nodes) * accelerators(spec)
+    site = site_of(view.world, view.tree, seeker.job, former.nodes)
+    before = Mesh(**plan.mesh) if plan is not None and plan.mesh else None
+
+    def pace(nodes: Sequence[str]) -> float:
+        there = replace(site, nodes=tuple(nodes))
+        mesh = before if before is not None and before.world == there.world else None
+        found = estimate(spec, there, mesh=mesh)
+        return found.prediction.step(found.compute_seconds or 0.0).seconds
+
+    model = model_of_job(spec)
+    known = model is not None and site.accelerator is not None and len(former.nodes) > 1
+    return Terms(accelerators=held, pace=pace if known else None)
 
 
 def _former(seeker: Seeker) -> Former | None:

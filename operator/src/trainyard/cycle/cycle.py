@@ -17,7 +17,7 @@ from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
 from trainyard.cycle.claims import Claim, claims
 from trainyard.cycle.grow import asked_to_grow, due_to_grow, may_grow
-from trainyard.cycle.members import make_members
+from trainyard.cycle.members import make_members, outdated
 from trainyard.cycle.queue import serve
 from trainyard.cycle.room import rooms
 from trainyard.cycle.waiting import Waiting
@@ -60,6 +60,7 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
                 leaving=world.namespace_leaving(job.namespace),
                 refusal=_refusal(world, job, gang),
                 moved=_moved(tree, job, gang),
+                outdated=_unborn(job, gang) and outdated(world, tree, job),
             )
             decisions[job.uid] = decide(job, gangs[job.uid], around, now)
         except Exception as error:
@@ -115,6 +116,12 @@ def _blind(gangs: Iterable[Gang], now: float) -> bool:
             asked += 1
             quiet += now - max(times) > deadlines.SILENT / 2
     return quiet >= 2 and quiet * 2 > asked
+
+
+def _unborn(job: Job, gang: Gang) -> bool:
+    """Whether an attempt was opened of which nothing may be there yet: the plan is made before the first pod."""
+    sensible = job.spec is not None and job.deleted is None and job.status.reservation is not None
+    return sensible and job.status.started_at is not None and not gang.pods
 
 
 def _moved(tree: Tree, job: Job, gang: Gang) -> str:

@@ -65,6 +65,13 @@ def summary(world: World, tree: Tree, job: Job) -> PlanSummary:
     )
 
 
+def outdated(world: World, tree: Tree, job: Job) -> bool:
+    """Whether the plan of an opened attempt would be another now than the status says: a node went, or its labels changed,
+    between the two."""
+    plan = job.status.plan
+    return plan is not None and digest(_plan(world, tree, job)) != plan.digest
+
+
 def warnings(world: World, job: Job) -> tuple[str, ...]:
     """What the user had better change about the settings of the job's network libraries."""
     return _settings(world, job).warnings

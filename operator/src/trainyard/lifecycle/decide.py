@@ -181,6 +181,9 @@ def _unmade(job: Job, gang: Gang, around: Surroundings, now: float) -> Verdict |
         return None
     if around.leaving:
         return Verdict(Outcome.DISPLACED, Reason.NAMESPACE_TERMINATING, "the namespace is being deleted")
+    if around.outdated:
+        message = "a node went, or its labels changed, before the first pod was made"
+        return Verdict(Outcome.DISPLACED, Reason.LABELS_CHANGED, message)
     last_made = max((pod.created for pod in gang.pods), default=0.0)
     if around.refusal and now - max(job.status.started_at, last_made) > deadlines.UNMADE:
         message = f"{missing} of {len(gang.seats)} pods cannot be made: {around.refusal}"

@@ -81,7 +81,8 @@ class Surroundings:
     wanted_by: the jobs whose reservations name this attempt as a victim; wanted_nodes: those that they wait for. blind: the
     operator reaches no launcher of several jobs at once, so silence is its own trouble. leaving: the job's namespace is being
     deleted. refusal: what the API server said when it would not take the next member of this attempt, "" where it took it.
-    moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same.
+    moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same. outdated: whether
+    that is so, or one of them is gone, before anything of the attempt was made.
     """
 
     wanted_by: tuple[str, ...] = ()
@@ -90,6 +91,7 @@ class Surroundings:
     leaving: bool = False
     refusal: str = ""
     moved: str = ""
+    outdated: bool = False
 
 
 def side_by_side(needs: Iterable[PodNeed]) -> list[PodNeed]:
