@@ -75,6 +75,8 @@ def values(settings):
         (fabric(env=[("NCCL_IB_TC", "106")]), None, {}),
         (fabric(env=[("NCCL_IB_TC", "106")]), CUDA, {**SPEAKS, "NCCL_IB_TC": "106"}),
         (fabric(env=[("OMP_NUM_THREADS", "4")]), None, {"OMP_NUM_THREADS": "4"}),
+        (fabric(env=[("TP_SOCKET_IFNAME", "eth1")]), None, {"TP_SOCKET_IFNAME": "eth1"}),
+        (fabric(env=[("FI_PROVIDER", "efa"), ("UCX_TLS", "tcp")]), None, {}),
         (fabric(env=[("NCCL_DEBUG", "INFO")]), CUDA, {**SPEAKS, "NCCL_DEBUG": "INFO"}),
     ],
 )

@@ -23,7 +23,7 @@ from trainyard.network.doubts import doubts
 from trainyard.network.policy import judge
 from trainyard.network.profiles.model import INSTANCE_TYPE
 from trainyard.network.settings import Setting, Settings, Source
-from trainyard.network.variables import VARIABLES
+from trainyard.network.variables import GLOO, TORCH, VARIABLES
 from trainyard.world.records import Fabric, Node
 
 
@@ -136,7 +136,7 @@ def _meant(name: str, pod: Pod) -> bool:
     if pod.backend is Backend.NCCL:
         return True
     known = VARIABLES.get(name)
-    fast = known is not None and known.library != "gloo"
+    fast = known is not None and known.library not in (GLOO, TORCH)
     return not (fast or name.startswith(("NCCL_", "TORCH_NCCL_", "OFI_NCCL_", "FI_", "UCX_", "SHARP_")))
 
 
