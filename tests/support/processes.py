@@ -134,6 +134,8 @@ def start(
     folder.mkdir(parents=True)
     store = TCPStore("127.0.0.1", 0, None, is_master=True, timeout=timedelta(seconds=60), wait_for_workers=False)
     gang = Gang(folder, store)
+    # They start together: one forked while another speaks to the store would inherit a lock that its thread holds just then.
+    waits, go = os.pipe()
     gc.freeze()  # what is here before a fork is looked through by no collection after it, so its memory stays shared
     for rank in range(ranks) if only is None else only:
         environment = {
@@ -151,8 +153,12 @@ def start(
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
+            os.close(go)
+            os.read(waits, 1)
             _child(work, rank, folder, environment)
         gang.pids[rank] = pid
+    os.close(go)
+    os.close(waits)
     gc.unfreeze()
     return gang
 
