@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from trainyard.api.fabric import FabricSpec, Rails, Rdma
 from trainyard.api.names import ANNOTATION_HCAS
 from trainyard.network.choice import Network
-from trainyard.network.container import Pod
+from trainyard.network.container import Backend, Pod
 from trainyard.network.matcher import exactly
 from trainyard.network.profiles.model import Profile, Roce
 from trainyard.network.reading import integer
@@ -28,21 +28,21 @@ _RAILS = {
 }
 
 
-def adapters(
-    network: Network, pod: Pod, node: Node | None, nodes: Sequence[Node], usable: bool, timeout_seconds: float
-) -> Iterator[Setting]:
-    """Settings of the adapters of one node. usable: what the profile needs is there; without it sockets are all there is."""
+def in_use(network: Network, pod: Pod, usable: bool) -> Profile | None:
+    """The profile whose adapters the pods use; None where they use none. usable: what the profile needs is there."""
     profile = network.profile
-    if profile is None or not profile.transport.fast or not pod.many or not usable:
-        return
-    said = {**{v.name: v.value for v in (network.fabric.env if network.fabric is not None else ())}, **pod.said}
-    if over_sockets(profile, said):
-        return
-    if profile.net is not None and _has_net(profile, said.get("NCCL_NET_PLUGIN")):
+    fast = profile is not None and profile.transport.fast and pod.backend is Backend.NCCL and pod.many and usable
+    return None if not fast or profile is None or over_sockets(profile, _said(network, pod)) else profile
+
+
+def adapters(
+    network: Network, profile: Profile, pod: Pod, node: Node | None, nodes: Sequence[Node], timeout_seconds: float
+) -> Iterator[Setting]:
+    """Settings of the adapters, the same on all machines of one kind, of which node is one."""
+    if profile.net is not None and _has_net(profile, _said(network, pod).get("NCCL_NET_PLUGIN")):
         why = f"without {profile.net} the job should fail at once: NCCL would fall back to sockets and say nothing"
         yield _derived("NCCL_NET", profile.net, why)
     if profile.transport.verbs:
-        yield from _devices(network, pod, node)
         yield from _packets(network, profile)
         yield from _timeout(network, profile, timeout_seconds)
     rails = _rdma(network.fabric).rails or profile.rails
@@ -88,7 +88,10 @@ def devices(network: Network, pod: Pod, node: Node | None) -> tuple[tuple[str, .
     return (), ""
 
 
-def _devices(network: Network, pod: Pod, node: Node | None) -> Iterator[Setting]:
+def named(network: Network, profile: Profile, pod: Pod, node: Node | None) -> Iterator[Setting]:
+    """Which adapters, on one node."""
+    if not profile.transport.verbs:
+        return
     names, why = devices(network, pod, node)
     if names:
         yield _derived("NCCL_IB_HCA", exactly(names), f"{why}, as whole names: without = mlx5_1 would mean mlx5_10 too")
@@ -148,6 +151,12 @@ def _nvlink(pod: Pod, profile: Profile, nodes: Sequence[Node]) -> Iterator[Setti
     if len(cliques) == 1 and cliques != {""}:
         why = f"all nodes are of the NVLink clique {next(iter(cliques))}; without NVLink the job should fail at once"
         yield _derived("NCCL_MNNVL_ENABLE", "1", why)
+
+
+def _said(network: Network, pod: Pod) -> Mapping[str, str]:
+    """What Fabric and job say of variables; the job wins."""
+    of_fabric = {v.name: v.value for v in network.fabric.env} if network.fabric is not None else {}
+    return {**of_fabric, **pod.said}
 
 
 def _rdma(fabric: FabricSpec | None) -> Rdma:

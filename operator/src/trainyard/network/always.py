@@ -16,18 +16,21 @@ FLIGHT_RECORDS = "2000"
 """Collectives that torch remembers of each rank; its own default since 2.13, and none before."""
 
 
-def always(network: Network, pod: Pod, node: Node | None, host_network: bool) -> Iterator[Setting]:
-    """Settings of the interface, and for NCCL of debugging and of how a failure ends. host_network: given by the profile."""
-    nccl = pod.backend is Backend.NCCL
+def meeting(network: Network, pod: Pod, node: Node | None, host_network: bool) -> Iterator[Setting]:
+    """By which interface the pod on a node meets the others. host_network: given by the profile."""
     found = interface(network, node, pod.host_network or host_network)
     if found is not None:
         name, why = found
         # gloo takes plain names; NCCL takes prefixes unless told that a name is whole.
         yield _derived("GLOO_SOCKET_IFNAME", name, f"{why}; gloo would ask the host name")
-        if nccl:
+        if pod.backend is Backend.NCCL:
             whole = f"{why}, as a whole name: without = eth1 would mean eth10 as well"
             yield _derived("NCCL_SOCKET_IFNAME", exactly([name]), whole)
-    if not nccl:
+
+
+def speaking(network: Network, pod: Pod) -> Iterator[Setting]:
+    """What NCCL says, and how a failure of it ends; the same on every node."""
+    if pod.backend is not Backend.NCCL:
         return
     family = network.fabric.address_family if network.fabric is not None else None
     if family is not None:

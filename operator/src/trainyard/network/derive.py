@@ -13,9 +13,9 @@ from dataclasses import replace
 from trainyard.api.names import ANNOTATION_HCAS, ANNOTATION_INTERFACE, is_reserved_env
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
-from trainyard.network.adapters import adapters
+from trainyard.network.adapters import adapters, in_use, named
 from trainyard.network.additions import Additions, additions
-from trainyard.network.always import always
+from trainyard.network.always import meeting, speaking
 from trainyard.network.choice import Network, choose_network, likeliest
 from trainyard.network.consistency import before_admission
 from trainyard.network.container import Backend, Pod, pod_of
@@ -54,15 +54,10 @@ def derive(
     """The settings of a job's pods. nodes: those that it gets, as far as they are known; all that it may get before that."""
     pod = pod_of(spec)
     added = additions(network, pod, nodes)
-    by_kind: dict[tuple[object, ...], tuple[Setting, ...]] = {}
-    kind_of: dict[str, tuple[object, ...]] = {}
-    for node in nodes:
-        kind = _kind(node)
-        kind_of[node.name] = kind
-        if kind not in by_kind:
-            by_kind[kind] = tuple(_ours(network, pod, added, node, nodes, process_group_timeout_seconds))
-    if not by_kind:
-        by_kind[()] = tuple(_ours(network, pod, added, None, (), process_group_timeout_seconds))
+    ours = _Ours(network, pod, added, nodes, process_group_timeout_seconds)
+    kind_of = {node.name: _kind(node) for node in nodes}
+    by_kind = {kind_of[node.name]: ours.on(node) for node in {kind_of[node.name]: node for node in nodes}.values()}
+    by_kind = by_kind or {(): ours.on(None)}
     theirs = {*pod.named, *pod.wishes}
     replaced = {s.name: s for settings in by_kind.values() for s in settings if s.name in theirs}
     by_kind = {kind: tuple(s for s in of if s.name not in theirs) for kind, of in by_kind.items()}
@@ -95,27 +90,43 @@ def _kind(node: Node) -> tuple[object, ...]:
     return labels.get(INSTANCE_TYPE, ""), annotations.get(ANNOTATION_HCAS), annotations.get(ANNOTATION_INTERFACE)
 
 
-def _ours(
-    network: Network, pod: Pod, added: Additions, node: Node | None, nodes: Sequence[Node], timeout_seconds: float
-) -> Iterable[Setting]:
-    """What Trainyard writes for a node where the job does not say otherwise, each name once."""
-    found: dict[str, Setting] = {}
-    labels: Mapping[str, str] = node.labels if node is not None else {}
-    if pod.backend is Backend.NCCL and pod.many and added.usable:
-        for setting in _of_profile(network, labels):
+class _Ours:
+    """What Trainyard writes where the job does not say otherwise. What all machines of one kind have alike is found once."""
+
+    def __init__(
+        self, network: Network, pod: Pod, added: Additions, nodes: Sequence[Node], timeout_seconds: float
+    ) -> None:
+        self._network, self._pod, self._nodes, self._timeout_seconds = network, pod, nodes, timeout_seconds
+        self._host_network = added.host_network
+        self._profile = in_use(network, pod, added.usable)
+        self._writes_profile = pod.backend is Backend.NCCL and pod.many and added.usable
+        said = () if network.fabric is None else network.fabric.env
+        self._of_fabric = tuple(
+            Setting(v.name, v.value, Source.FABRIC, "set by the Fabric object") for v in said if _meant(v.name, pod)
+        )
+        self._by_machine: dict[str, tuple[Setting, ...]] = {}
+
+    def on(self, node: Node | None) -> tuple[Setting, ...]:
+        """On a node, each name once; the later of two stands where it was said."""
+        kind = node.labels.get(INSTANCE_TYPE, "") if node is not None else ""
+        if kind not in self._by_machine:
+            self._by_machine[kind] = tuple(self._alike(node))
+        network, pod, profile = self._network, self._pod, self._profile
+        own = [*meeting(network, pod, node, self._host_network)]
+        if profile is not None:
+            own += named(network, profile, pod, node)
+        found: dict[str, Setting] = {}
+        for setting in (*own, *self._by_machine[kind], *self._of_fabric):  # a profile says none of the first
+            found.pop(setting.name, None)
             found[setting.name] = setting
-    derived = [*always(network, pod, node, added.host_network)]
-    if pod.backend is Backend.NCCL:
-        derived += adapters(network, pod, node, nodes, added.usable, timeout_seconds)
-    fabric = network.fabric
-    said = () if fabric is None else fabric.env
-    for setting in (
-        *derived,
-        *(Setting(v.name, v.value, Source.FABRIC, "set by the Fabric object") for v in said if _meant(v.name, pod)),
-    ):
-        found.pop(setting.name, None)  # the later of two stands where it was said
-        found[setting.name] = setting
-    return (setting for setting in found.values() if not is_reserved_env(setting.name))
+        return tuple(setting for setting in found.values() if not is_reserved_env(setting.name))
+
+    def _alike(self, node: Node | None) -> Iterable[Setting]:
+        if self._writes_profile:
+            yield from _of_profile(self._network, node.labels if node is not None else {})
+        yield from speaking(self._network, self._pod)
+        if self._profile is not None:
+            yield from adapters(self._network, self._profile, self._pod, node, self._nodes, self._timeout_seconds)
 
 
 def _of_profile(network: Network, labels: Mapping[str, str]) -> Iterable[Setting]:
