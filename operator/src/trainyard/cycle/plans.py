@@ -39,7 +39,7 @@ def find_fewer(seeker: Seeker, kept: Kept, parties: Parties, room: Room, soon: b
 
 def _supply(seeker: Seeker, kept: Kept, room: Room, soon: bool) -> Supply:
     supply = (room.soon if soon else room.now).supply(seeker.request.demand)
-    return supply.without(kept, KEPT) if kept else supply
+    return supply.without(kept) if kept else supply
 
 
 def _largest(supply: Supply, seeker: Seeker, outlook: Outlook) -> Placement | None:

@@ -20,7 +20,8 @@ def stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: fl
     """What a job says that has no place now. What it waits for is kept from those behind it."""
     job = seeker.job.with_status(seeker.job.status.but(reservation=None))
     later = _relaxed_later(seeker)
-    if seeker.kept and isinstance(find(seeker, NOTHING, parties, room), Placement):
+    alone = find(seeker, NOTHING, parties, room) if seeker.kept else short
+    if isinstance(alone, Placement):
         message = f"{short.message}; {_kept_for(seeker, room)}{later}"
         waiting = wait(job, Reason.BEHIND_OTHERS, message, _after_them(seeker, parties, room), now)
         return _look_again(waiting, seeker, (keep.wake for keep in seeker.kept.values()))
@@ -28,8 +29,8 @@ def stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: fl
     # By what was asked for, not by what is free just now: the reason of a wait should not change with every pod that ends.
     reason = Reason.NO_DOMAIN_FITS if seeker.request.required else Reason.INSUFFICIENT_NODES
     found = hint(seeker, parties, room, now)
-    helps = (*found, *short.unblock) if not short.could_ever_fit else found or short.unblock
-    return _look_again(wait(job, reason, f"{short.message}{expected}{later}", helps, now), seeker, ())
+    helps = (*found, *alone.unblock) if alone.eligible < alone.needed else found or alone.unblock
+    return _look_again(wait(job, reason, f"{alone.message}{expected}{later}", helps, now), seeker, ())
 
 
 def _keep(job: Job, seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> str:
