@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from trainyard.planner import rank
@@ -10,6 +11,7 @@ from trainyard.planner.cost import Cost, Edges, touched
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import Placement
 from trainyard.planner.request import Request
+from trainyard.planner.talk import axes, talk_bound, talk_cost
 from trainyard.world.supply import Supply
 
 _ALONE: Final = 1
@@ -23,13 +25,14 @@ def placed(supply: Supply, request: Request, nodes: Sequence[str], outlook: Outl
     """
     tree, edges = supply.tree, outlook.edges(len(supply.tree.levels))
     crossings = rank.crossings(tree, nodes)
-    return Placement(
-        nodes=tuple(nodes),
-        spans=rank.spans(tree, nodes),
-        crossings=crossings,
-        cost=_cost(supply, request, nodes, [*crossings.values()], edges),
-        bound=_bound(supply, request, len(nodes), edges),
-    )
+    cost = _cost(supply, request, nodes, [*crossings.values()], edges)
+    bound = _bound(supply, request, len(nodes), edges)
+    talk = axes(replace(request, nodes=len(nodes)))
+    if talk:
+        positions = [tree.index.position[node] for node in nodes]
+        cost = talk_cost(tree.index, positions, talk, edges, request.per_node > 1)
+        bound = talk_bound(talk, len(nodes), edges, bound, lambda members: _narrowest(supply, request, members))
+    return Placement(nodes=tuple(nodes), spans=rank.spans(tree, nodes), crossings=crossings, cost=cost, bound=bound)
 
 
 def _cost(supply: Supply, request: Request, nodes: Sequence[str], crossings: Sequence[int], edges: Edges) -> Cost:
@@ -55,6 +58,15 @@ def _bound(supply: Supply, request: Request, members: int, edges: Edges) -> floa
     span = max((depth for depth, domains in enumerate(fewest) if domains <= 1), default=0)
     counted = range(1, levels + 2 if request.per_node > 1 else levels + 1)
     return members * edges.pace(span) + sum(fewest[d] * edges.uplink(d) for d in counted if fewest[d] > 1)
+
+
+def _narrowest(supply: Supply, request: Request, members: int) -> int:
+    """The greatest depth of a domain, or of a node, that would have room for so many if it were empty; 0 where none would."""
+    if members <= request.per_node and any(slots >= members for slots in supply.whole):
+        return len(supply.index.at_depth)
+    depths = range(len(supply.index.at_depth) - 1, 0, -1)
+    roomy = (depth for depth in depths if any(supply.whole_in[n] >= members for n in supply.index.at_depth[depth]))
+    return next(roomy, 0)
 
 
 def _fewest(sizes: Sequence[int], members: int) -> int:

@@ -2,11 +2,8 @@
 
 Given which groups are touched, the fewest bins are found by taking the largest first, so the groups are all that is to be
 decided. A first choice comes from the bound: what is worth touching at its price, without what turns out not to be needed. Where
-that is not proven to be best, the choices are built up domain by domain as labels (room, cost): of two, the one with no more room
-for no less cost is dropped, and so is every one whose loss against the bound (what its parts cost at the price beyond what they
-cost at best) is more than the first choice allows. What is left is few where the bound is tight. The search counts the pairs of
-labels that it looks at; when they are too many it goes on with the most promising, and the best found is the answer, with a bound
-beside it. Counted work, not time: the answer does not depend on how busy the machine is.
+that is not proven to be best, all choices that may be better are built up (`labels`), as far as a number of steps allows; the
+best found is the answer, with a bound beside it. Counted work, not time: the answer does not depend on how busy the machine is.
 """
 
 from __future__ import annotations
@@ -15,20 +12,17 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from trainyard.planner.bound import Bound, Problem, bound, by_number, fewest, round_up
+from trainyard.planner.labels import FEW, MOST_LABELS, follow
 
 MOST_STATES: Final = 10_000
 """How many pairs of labels are looked at before only the most promising ones are followed, some 10 ms."""
 
-MOST_LABELS: Final = 256
-"""How many of the labels of one domain are followed at most, and at the end of the work a few."""
-
 MOST_SWAPS: Final = 64
 """How many groups are tried in the place of others that have more room and cost as much."""
 
-_FEW: Final = 4
 _SLACK: Final = 1e-9
 
 
@@ -46,18 +40,6 @@ class Cover:
     spent: bool = False
 
 
-class _Label(NamedTuple):
-    """A choice inside some domains. loss: see above; trail: the groups that it touches, as nested pairs."""
-
-    room: int
-    cost: float
-    loss: float
-    trail: object
-
-
-_NOTHING: Final = _Label(0, 0.0, 0.0, None)
-
-
 def cover(task: Problem, below: float = float("inf"), states: int = MOST_STATES) -> Cover:
     """The cheapest cover that costs less than `below`."""
     if sum(group.room for group in task.groups) < task.members:
@@ -65,7 +47,7 @@ def cover(task: Problem, below: float = float("inf"), states: int = MOST_STATES)
     if len(task.groups) == 1:
         bins = fewest(task.groups, task.members)
         value = task.group_weight + bins * task.bin_weight + sum(task.upper_weights)
-        return Cover((0,) if value < below else (), bins, min(value, below), value)
+        return Cover((0,) if value < below - _SLACK else (), bins, min(value, below), value)
     relaxed = bound(task)
     least = round_up(relaxed.value, task.unit)
     if least >= below - _SLACK:
@@ -74,7 +56,7 @@ def cover(task: Problem, below: float = float("inf"), states: int = MOST_STATES)
     search.begin()
     if search.value > least + _SLACK:
         least = max(least, by_number(task, search.value))
-    for most in (_FEW, MOST_LABELS):  # the first pass is short, and what it finds leaves less to the second
+    for most in (FEW, MOST_LABELS):  # the first pass is short, and what it finds leaves less to the second
         if search.value > least + _SLACK:
             least = max(least, search.improve(most))
     search.tighten()
@@ -90,7 +72,6 @@ class _Search:
         self.chosen: tuple[int, ...] = ()
         self.bins, self.value = 0, below
         self.worked = 0
-        self.most, self.dropped = 0, 0.0
         self.rooms = [group.room for group in task.groups]
         self.counts = [group.counts() for group in task.groups]
         self.sizes = sorted({size for counts in self.counts for size in counts}, reverse=True)
@@ -212,137 +193,11 @@ class _Search:
                     del others[at]
                     break
 
-    # The search ---------------------------------------------------------------------------------------------------------
-
     def improve(self, most: int) -> float:
-        """Build up all choices that may be better, and keep the best. Returns a bound: the least that one of those that were
-        dropped unseen may cost. most: how many labels of a domain are followed."""
-        self.most, self.dropped = most, float("inf")
-        allowed = self.value - self.relaxed.value
-        labels, _ = self._inside(list(range(len(self.rooms))), len(self.task.upper_weights), allowed)
-        whole = [label for label in labels if label.room >= self.task.members]
-        if whole:
-            self._offer(sorted(_groups(min(whole, key=lambda label: label.cost).trail)))
-        unseen = self.relaxed.value + self.dropped
-        return min(self.value, round_up(unseen, self.task.unit) if unseen < self.value else self.value)
-
-    def _inside(self, groups: Sequence[int], level: int, allowed: float) -> tuple[list[_Label], float]:
-        """The labels of some groups and of the domains around them up to a level, and what they cost at best at the price.
-
-        level: how many of the levels above the groups are inside.
-        """
-        parts: list[tuple[list[_Label], float, int]] = []
-        if level == 0:
-            for n in groups:
-                parts.append((*self._group(n, allowed), self.rooms[n]))
-        else:
-            around: dict[int, list[int]] = {}
-            for n in groups:
-                around.setdefault(self.task.chains[n][level - 1], []).append(n)
-            for some in around.values():
-                parts.append((*self._domain(some, level - 1, allowed), sum(self.rooms[n] for n in some)))
-        best = sum(least for _, least, _ in parts)
-        parts.sort(key=lambda part: len(part[0]))
-        left = sum(room for _, _, room in parts)
-        top = level == len(self.task.upper_weights)
-        labels = [_NOTHING]
-        for offers, _, room in parts:
-            left -= room
-            labels = self._joined(labels, sorted(offers, key=_loss), allowed, self.task.members - left if top else 0)
-        return labels, best
-
-    def _group(self, n: int, allowed: float) -> tuple[list[_Label], float]:
-        task, group, price = self.task, self.task.groups[n], self.relaxed.price
-        best = min(0.0, self.relaxed.reduced[n])
-        labels = [_Label(0, 0.0, -best, None)]
-        for bins in range(1, len(group.within)):
-            room = min(group.within[bins], task.members)
-            cost = task.group_weight + bins * task.bin_weight
-            labels.append(_Label(room, cost, cost - price * room - best, n))
-            if room == task.members:
-                break
-        self.worked += len(labels)
-        return [label for label in labels if label.loss < allowed - _SLACK], best
-
-    def _domain(self, groups: Sequence[int], level: int, allowed: float) -> tuple[list[_Label], float]:
-        """The same for one domain around groups, or around domains around groups, with what touching it costs."""
-        weight, price = self.task.upper_weights[level], self.relaxed.price
-        inner, least = self._inside_of(groups, level, allowed, weight)
-        best = min(0.0, weight + least)
-        labels = [_Label(0, 0.0, -best, None)]
-        for label in inner:
-            if label.room:
-                cost = label.cost + weight
-                labels.append(_Label(label.room, cost, cost - price * label.room - best, label.trail))
-        return [label for label in labels if label.loss < allowed - _SLACK], best
-
-    def _inside_of(
-        self, groups: Sequence[int], level: int, allowed: float, weight: float
-    ) -> tuple[list[_Label], float]:
-        """What one domain holds. Where touching it is not worth its price, that loss is allowed for already."""
-        least = self._least(groups, level)
-        labels, _ = self._inside(groups, level, allowed - max(0.0, weight + least))
-        return labels, least
-
-    def _least(self, groups: Sequence[int], level: int) -> float:
-        """What the parts of a domain cost at best at the price."""
-        if level == 0:
-            return sum(min(0.0, self.relaxed.reduced[n]) for n in groups)
-        around: dict[int, list[int]] = {}
-        for n in groups:
-            around.setdefault(self.task.chains[n][level - 1], []).append(n)
-        weight = self.task.upper_weights[level - 1]
-        return sum(min(0.0, weight + self._least(some, level - 1)) for some in around.values())
-
-    def _joined(self, some: list[_Label], others: list[_Label], allowed: float, needed: int) -> list[_Label]:
-        """All pairs that may be part of a better choice, without those that another is as good as. others: by rising loss;
-        needed: less room is of no use, since the parts that are still to come have not enough."""
-        members, price = self.task.members, self.relaxed.price
-        by_room: dict[int, _Label] = {}
-        for room, cost, loss, trail in some:
-            for more, price_of, lost, groups in others:
-                self.worked += 1
-                total = loss + lost
-                if total >= allowed - _SLACK:
-                    break
-                whole = room + more
-                if whole < needed:
-                    continue
-                if whole > members:
-                    total += price * (whole - members)
-                    whole = members
-                    if total >= allowed - _SLACK:
-                        continue
-                known = by_room.get(whole)
-                if known is None or cost + price_of < known.cost - _SLACK:
-                    by_room[whole] = _Label(whole, cost + price_of, total, trail if groups is None else (trail, groups))
-        best = float("inf")
-        labels: list[_Label] = []
-        for room in sorted(by_room, reverse=True):
-            label = by_room[room]
-            if label.cost < best - _SLACK:
-                best = label.cost
-                labels.append(label)
-        most = self.most if self.worked < self.states else _FEW
-        if len(labels) > most:
-            labels.sort(key=lambda label: (label.loss, -label.room))
-            self.dropped = min(self.dropped, labels[most].loss)
-            labels = labels[:most]
-        return labels
-
-
-def _loss(label: _Label) -> float:
-    return label.loss
-
-
-def _groups(trail: object) -> list[int]:
-    """The groups of a trail."""
-    found: list[int] = []
-    open_ = [trail]
-    while open_:
-        part = open_.pop()
-        if isinstance(part, int):
-            found.append(part)
-        elif isinstance(part, tuple):
-            open_ += part
-    return found
+        """Build up all choices that may be better, and keep the best. Returns a bound: no choice that was not looked at costs
+        less. most: how many labels of a domain are followed."""
+        found = follow(self.task, self.relaxed, self.value, most, self.states - self.worked)
+        self.worked += found.worked
+        if found.chosen:
+            self._offer(found.chosen)
+        return min(self.value, found.bound)

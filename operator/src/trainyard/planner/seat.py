@@ -13,7 +13,7 @@ from trainyard.planner.ground import Ground
 from trainyard.planner.outlook import Outlook
 from trainyard.planner.rank import walk
 from trainyard.planner.request import Request
-from trainyard.planner.talk import Axis, axes, talk_cost
+from trainyard.planner.talk import Axis, axes, talk_bound, talk_cost
 from trainyard.topology.tree import Tree
 from trainyard.world.supply import Supply
 
@@ -164,7 +164,7 @@ class _Seater:
         if self.talk:
             least = alone.total - excess
             paid = talk_cost(index, ranked, self.talk, wants.edges, several)
-            excess = max(0.0, paid.total - self._least_talk(least))
+            excess = max(0.0, paid.total - talk_bound(self.talk, request.nodes, wants.edges, least, self._narrowest))
             value += (paid.total - alone.total) / unit_seconds
         return Seating(
             ranked=tuple(ranked),
@@ -176,20 +176,6 @@ class _Seater:
             worked=chosen.worked + (loose.worked if loose is not chosen else 0),
             spent=chosen.spent,
         )
-
-    def _least_talk(self, least: float) -> float:
-        """No placement costs less than this. least: nor this, if all went around the whole gang.
-
-        Each axis has rings of a size that the narrowest domain with so much room can hold. And all axes together join all
-        members, so that every domain that the gang touches is left by a ring of one of them, and the slowest edge is in one.
-        """
-        edges, members = self.wants.edges, self.wants.request.nodes
-        together = sum(axis.at_node for axis in self.talk if axis.size >= members)
-        apart = sum(
-            axis.at_node * members * edges.pace(self._narrowest(axis.size)) for axis in self.talk if axis.size < members
-        )
-        weakest = min(min(axis.at_node, axis.at_uplink) for axis in self.talk)
-        return max(together * least + apart, weakest * least)
 
     def _narrowest(self, members: int) -> int:
         """The greatest depth of a domain, or of a node, that has room for so many."""

@@ -7,7 +7,7 @@ says for a single ring, weighted by the bytes of a step along each axis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -85,6 +85,21 @@ def talk_cost(index: Index, ranked: Sequence[int], talk: Sequence[Axis], edges: 
         counted = range(1, len(left) if several else len(left) - 1)
         uplinks += axis.at_uplink * sum(left[depth] * edges.uplink(depth) for depth in counted)
     return Cost(len(ranked), pace, uplinks)
+
+
+def talk_bound(
+    talk: Sequence[Axis], members: int, edges: Edges, least: float, narrowest: Callable[[int], int]
+) -> float:
+    """No placement costs less than this. least: nor this, if all went around the whole gang; narrowest: the greatest depth of a
+    domain that has room for so many.
+
+    Each axis has rings of a size that a domain with so much room can hold. And all axes together join all members, so that every
+    domain that the gang touches is left by a ring of one of them, and the slowest edge is in one.
+    """
+    together = sum(axis.at_node for axis in talk if axis.size >= members)
+    apart = sum(axis.at_node * members * edges.pace(narrowest(axis.size)) for axis in talk if axis.size < members)
+    weakest = min(min(axis.at_node, axis.at_uplink) for axis in talk)
+    return max(together * least + apart, weakest * least)
 
 
 def _following(members: int, axis: Axis) -> list[int]:
