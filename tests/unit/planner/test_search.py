@@ -100,23 +100,6 @@ def test_a_plan_for_which_the_work_is_not_enough_says_so_and_by_how_much_it_may_
     room = a_room(places)
     found = place(room, Request("default/train", 150, MEMBER))
     assert isinstance(found, Placement)
-    assert found.spent == (found.bound < found.value - 1e-9)
-
-
-@given(problems())
-def test_nothing_is_found_that_costs_as_much_as_what_is_known(task):
-    least = least_cost(task)
-    found = cover(task, below=least)
-    assert found.chosen == ()
-    assert found.bound <= least + 1e-9
-
-
-def test_a_plan_for_which_the_work_is_not_enough_says_so_and_by_how_much_it_may_be_off():
-    random = Random(5)
-    places = [(random.choice("abc"), str(random.randrange(12)), str(int(random.expovariate(0.1)))) for _ in range(600)]
-    room = a_room(places)
-    found = place(room, Request("default/train", 150, MEMBER))
-    assert isinstance(found, Placement)
     assert found.spent
     assert 0.0 < found.gap < 0.01
     assert found.quality == "at most 1 % off"
