@@ -54,6 +54,7 @@ from trainyard_trainer.configuration import Assignment, BadConfiguration, local_
 from trainyard_trainer.history import History
 from trainyard_trainer.parallel.mesh import build, dimensions
 from trainyard_trainer.parallel.rendezvous import Place, meet
+from trainyard_trainer.preflight.gang import prove
 from trainyard_trainer.report import Phase, Reporter
 
 log = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class Session:
         """Meet the other ranks; leave the process group at the end.
 
         Raises rendezvous.StoppedEarly where a stop was asked before all had come, BadConfiguration for a mesh that
-        cannot be.
+        cannot be, preflight.gang.PreflightFailed where the plan asks for a preflight and these nodes fail it.
         """
         rank, ranks, local_rank, local_ranks = local_environment(environment)
         device = pick_device(local_rank)
@@ -163,6 +164,8 @@ class Session:
         meet(Place.of(environment, rank, ranks), device, timeout_seconds, requests.stop_asked)
         session = None
         try:
+            if plan is not None:
+                prove(plan, device, Reporter.from_environment(rank), environment)
             session = cls(assignment, build(axes, ranks, device.type), device, requests)
             yield session
             session.close()

@@ -34,6 +34,7 @@ from trainyard_trainer.parallel.gradients import clip, local_parts, norm_squared
 from trainyard_trainer.parallel.mesh import copies
 from trainyard_trainer.parallel.rendezvous import StoppedEarly
 from trainyard_trainer.parallel.shard import shard, sync_gradients
+from trainyard_trainer.preflight.gang import PreflightFailed
 from trainyard_trainer.report import Phase, Reporter
 from trainyard_trainer.session import Session, describe
 
@@ -171,6 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         log.info("%s", stopped)
         report.stop_acknowledged(0)
         return Exit.YIELDED
+    except PreflightFailed as error:  # the launcher was told of it
+        log.error("%s", error)
+        return Exit.PREFLIGHT
     except BadConfiguration as error:
         log.error("%s", error)
         report.failed(error, configuration=True)

@@ -107,8 +107,8 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
             return replace(progress, agreed_step=step)
         case ResumedFrom(attempt=origin, step=step):
             return replace(progress, resumed=Mark(origin, step), step=max(progress.step, step))
-        case Failed():
-            return replace(progress, failed=report)
+        case Failed() if progress.failed is None or not progress.failed.preflight:
+            return replace(progress, failed=report)  # a script that passes a failed preflight on as its own error adds nothing
         case Warned(reason=reason, message=message):
             return _warn(progress, reason, message)
         case PreflightDone():
