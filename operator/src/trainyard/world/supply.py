@@ -48,19 +48,25 @@ class Supply:
 
     def declare(self, position: int, whole: int, reason: str | None) -> None:
         """Set how many members a node would take if it were empty, and if none, why."""
-        if (reason is None) != (self.reasons[position] is None):
-            self._parts = None
         self.reasons[position] = reason
         change = whole - self.whole[position]
         if change:
             self.whole[position] = whole
             _add(self.index, self.whole_in, position, change)
-            self._parts = None
+        self._tell_part(position, whole, reason, anew=change == whole)
 
     def copy(self) -> Supply:
         """One to try something on."""
+        parts = self._parts and {kind: part.copy() for kind, part in self._parts.items()}
         return Supply(
-            self.tree, self.slots[:], self.whole[:], self.reasons[:], self.free_in[:], self.whole_in[:], self.kinds
+            self.tree,
+            self.slots[:],
+            self.whole[:],
+            self.reasons[:],
+            self.free_in[:],
+            self.whole_in[:],
+            self.kinds,
+            parts,
         )
 
     def by_kind(self) -> Sequence[Supply]:
@@ -79,6 +85,16 @@ class Supply:
             [whole if mine else 0 for whole, mine in zip(self.whole, here, strict=True)],
             [reason if mine else reason or "of another kind" for reason, mine in zip(self.reasons, here, strict=True)],
         )
+
+    def _tell_part(self, position: int, whole: int, reason: str | None, *, anew: bool) -> None:
+        """Keep the parts as the whole is; where there may be another number of them they are made again when asked for."""
+        if self._parts is None or not (self._parts or (anew and whole and self.kinds)):
+            return
+        part = self._parts.get(self.kinds[position])
+        if part is not None:
+            part.declare(position, whole, reason)
+        if whole if part is None else not part.whole_in[0]:
+            self._parts = None
 
     def without(self, nodes: Collection[str], reason: str | None = None) -> Supply:
         """The same without room on these nodes. reason: why they are not eligible either; without one they still are.
