@@ -62,10 +62,10 @@ def test_text_that_is_not_in_the_container_ends_with_78_without_waiting_for_the_
 
 
 def test_a_mesh_that_the_trainer_cannot_build_ends_with_78(tmp_path):
-    environment = plan_file(tmp_path / "plan.json", tmp_path / "checkpoints", mesh=[Axis("tensor", 2)])
+    environment = plan_file(tmp_path / "plan.json", tmp_path / "checkpoints", mesh=[Axis("context", 2)])
     ended = run(lambda rank: main([]), 2, tmp_path / "gang", environments=dict.fromkeys(range(2), environment))
     assert [end.code for end in ended] == [Exit.CONFIGURATION] * 2
-    assert "mesh.tensor: the built-in trainer spreads a model by replicate and shard only" in ended[0].output
+    assert "mesh.context: the built-in trainer shares its work by pipeline, replicate, shard, tensor" in ended[0].output
 
 
 def test_ranks_that_read_different_text_end_with_78(tmp_path):

@@ -1,82 +1,157 @@
 """The gradient of a gang is that of one process, whatever the mesh, the precision and the way the samples divide."""
 
+import os
+from math import prod
+
 import pytest
 import torch
-import torch.nn.functional as F
 from support.processes import run
-from trainyard.api.trainer import PRESETS
+from torch.distributed.tensor import DTensor
+from trainyard.api.trainer import ParallelConfig, Shape
 from trainyard.contract.plan import Axis
-from trainyard_trainer.data.batches import IGNORED, Batches, samples
+from trainyard_trainer.data.batches import Batches, samples
 from trainyard_trainer.data.corpus import VOCABULARY, read
 from trainyard_trainer.data.order import Order
 from trainyard_trainer.model import weights
+from trainyard_trainer.model.loss import cross_entropy
 from trainyard_trainer.model.transformer import Transformer
-from trainyard_trainer.parallel.gradients import local_parts, norm_squared
-from trainyard_trainer.parallel.mesh import build, copies
+from trainyard_trainer.parallel.mesh import axes_of, build, data_place, size
 from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.parallel.shard import shard, sync_gradients
+from trainyard_trainer.parallel.spread import Spread
 
-SHAPE = PRESETS["tiny"]
+SHAPE = Shape(layers=4, width=32, heads=4, kv_heads=2, hidden=64, tie_embeddings=False)
+TIED = SHAPE._replace(tie_embeddings=True)
 BATCH, LENGTH, MICRO = 7, 16, 2
 
+FSDP = ("shard=1", "shard=3", "replicate=2,shard=2")
+DDP = ("replicate=2,shard=1", "replicate=3,shard=1")
+TENSOR = ("shard=1,tensor=2", "shard=2,tensor=2")
+PIPELINE = ("pipeline=2,shard=1", "pipeline=4,shard=1", "pipeline=2,shard=2")
+EVERYTHING = (
+    "replicate=2,shard=1,tensor=2",
+    "pipeline=2,replicate=2,shard=1",
+    "pipeline=2,shard=1,tensor=2",
+    "replicate=2,shard=2,tensor=2",
+    "pipeline=2,replicate=2,shard=2,tensor=2",
+)
+BOUNDS = {torch.float64: 1e-12, torch.float32: 5e-6}
+CLIPPED = 1e-3  # the norm to clip to: far below the gradient's
 
-def network(dtype, on_meta=False):
+FORMS = [
+    *((form, SHAPE, {"reshard": reshard}) for form in FSDP for reshard in ("never", "always")),
+    *((form, TIED, {"bucketMebibytes": 0.01}) for form in DDP),
+    *((form, SHAPE, {}) for form in TENSOR),
+    *((form, SHAPE, {"schedule": schedule}) for form in PIPELINE for schedule in ("1f1b", "gpipe")),
+    *((form, TIED, {}) for form in EVERYTHING),
+]
+"""Meshes, the model that is trained on each, and how its axes go about it."""
+
+
+def mesh_of(form):
+    """shard=2,tensor=2 to axes in the trainer's order."""
+    return tuple(Axis(name, int(members)) for name, members in (axis.split("=") for axis in form.split(",")))
+
+
+def network(shape, dtype, on_meta=False):
     with torch.device("meta" if on_meta else "cpu"):
-        return Transformer(SHAPE, VOCABULARY, 10000.0).to(dtype)
+        return Transformer(shape, VOCABULARY, 10000.0).to(dtype)
 
 
-def batches(rank, ranks):
+def batches(part, parts, micro=MICRO):
     text = read([__file__])
     order = Order(samples(text, LENGTH), BATCH, 3, text.digest)
-    return Batches(text, order, LENGTH, MICRO, rank, ranks)
+    return Batches(text, order, LENGTH, micro, part, parts)
 
 
-def backward(model, mine):
-    steps = list(mine.step(1))
-    for n, (inputs, targets) in enumerate(steps, start=1):
-        if hasattr(model, "set_requires_gradient_sync"):
-            sync_gradients(model, n == len(steps))
-        logits = model(inputs)
-        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
-        (loss / mine.global_tokens).backward()
+def of_one_process(shape, dtype):
+    """Without anything of what is under test: one model, one batch after the other."""
+    alone = network(shape, dtype)
+    weights.draw(alone, shape.layers, seed=5)
+    mine, total = batches(0, 1), 0.0
+    for inputs, targets in mine.step(1):
+        loss = cross_entropy(alone(inputs), targets, VOCABULARY) / mine.global_tokens
+        loss.backward()
+        total += float(loss.detach())
+    return {name: parameter.grad for name, parameter in alone.named_parameters()}, total
 
 
-def of_a_gang(rank, ranks, axes, dtype):
-    import os
+def of_a_gang(rank, ranks, form, shape, dtype, settings):
+    """This rank's gradients, whole, before and after clipping; and the sums over all ranks of squared norm and loss."""
+    mesh = build(mesh_of(form), ranks, "cpu")
+    model = network(shape, dtype, on_meta=True)
+    spread = Spread(model, mesh, torch.device("cpu"), ParallelConfig.model_validate(settings))
+    weights.draw(model, shape.layers, seed=5)
+    mine = batches(*data_place(axes_of(mesh), rank), micro=1 if size(mesh, "pipeline") > 1 else MICRO)
+    loss = spread.learn(list(mine.step(1)), mine.global_tokens)
+    sums = torch.tensor([spread.norm_squared(), loss], dtype=torch.float64)
+    torch.distributed.all_reduce(sums)
+    before = {name: whole(parameter.grad).copy() for name, parameter in model.named_parameters()}
+    spread.clip(float(sums[0]) ** 0.5, CLIPPED)
+    after = {name: whole(parameter.grad) for name, parameter in model.named_parameters()}
+    return before, sums.tolist(), after
 
-    meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), 60.0, lambda: False)
-    mesh = build(axes, ranks, "cpu")
-    model = network(dtype, on_meta=True)
-    shard(model, mesh)
-    model.to_empty(device="cpu")
-    weights.draw(model, SHAPE.layers, seed=5)
-    backward(model, batches(rank, ranks))
-    squared = torch.tensor(norm_squared(local_parts(model.parameters()), copies(mesh)), dtype=torch.float64)
-    torch.distributed.all_reduce(squared)
-    return {name: p.grad.full_tensor().numpy() for name, p in model.named_parameters()}, float(squared)
+
+def whole(gradient):
+    return (gradient.full_tensor() if isinstance(gradient, DTensor) else gradient).numpy()
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-12), (torch.float32, 5e-6)])
+@pytest.fixture(scope="module")
+def compare(tmp_path_factory):
+    """Whether a form's gradients, loss, norm and clipped gradients are those of one process, in both precisions.
+
+    A gang of each size is started once and computes every form of that size, one after the other.
+    """
+    expected = {(shape, dtype): of_one_process(shape, dtype) for shape in (SHAPE, TIED) for dtype in BOUNDS}
+    gangs = {}
+
+    def gang(ranks):
+        if ranks not in gangs:
+            cases = [(form, shape, dtype, settings) for form, shape, settings in FORMS for dtype in BOUNDS]
+            cases = [case for case in cases if world(case[0]) == ranks]
+
+            def work(rank):
+                meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), 60.0, lambda: False)
+                return [of_a_gang(rank, ranks, *case) for case in cases]
+
+            ended = run(work, ranks, tmp_path_factory.mktemp("gang") / str(ranks))
+            assert [end.code for end in ended] == [0] * ranks, "\n".join(end.output for end in ended)
+            keys = [(form, shape, dtype, str(settings)) for form, shape, dtype, settings in cases]
+            gangs[ranks] = dict(zip(keys, zip(*(end.result for end in ended), strict=True), strict=True))
+        return gangs[ranks]
+
+    def one(form, shape, settings):
+        worst = {}
+        for dtype, bound in BOUNDS.items():
+            gradients, mean = expected[shape, dtype]
+            squared = sum(float(gradient.double().square().sum()) for gradient in gradients.values())
+            seen, worst[dtype] = set(), 0.0
+            for before, (norm, loss), after in gang(world(form))[form, shape, dtype, str(settings)]:
+                assert norm == pytest.approx(squared, rel=max(bound, 1e-9))
+                assert loss == pytest.approx(mean, rel=max(bound, 1e-9))
+                for name, gradient in before.items():
+                    error = difference(gradient, gradients[name])
+                    worst[dtype] = max(worst[dtype], error)
+                    assert error < bound, name
+                    assert difference(after[name], gradients[name] * (CLIPPED / squared**0.5)) < max(bound, 1e-9), name
+                    seen.add(name)
+            assert seen == set(gradients)
+        print(form, "tied" if shape.tie_embeddings else "", settings, *(f"{error:.1e}" for error in worst.values()))
+
+    return one
+
+
+def difference(gradient, expected):
+    return float(torch.linalg.norm(torch.from_numpy(gradient) - expected) / torch.linalg.norm(expected))
+
+
+def world(form):
+    return prod(axis.size for axis in mesh_of(form))
+
+
 @pytest.mark.parametrize(
-    ("ranks", "axes"),
-    [
-        (1, ()),
-        (2, ()),
-        (2, (Axis("replicate", 2), Axis("shard", 1))),
-        (3, ()),
-        (4, (Axis("replicate", 2), Axis("shard", 2))),
-    ],
-    ids=["1", "2", "2x1", "3", "2x2"],
+    ("form", "shape", "settings"),
+    FORMS,
+    ids=["-".join((form, "tied" * shape.tie_embeddings, *map(str, s.values()))) for form, shape, s in FORMS],
 )
-def test_gradients_equal_those_of_one_process(tmp_path, ranks, axes, dtype, bound):
-    alone = network(dtype)
-    weights.draw(alone, SHAPE.layers, seed=5)
-    ended = run(lambda rank: of_a_gang(rank, ranks, axes, dtype), ranks, tmp_path / "gang")
-    assert [end.code for end in ended] == [0] * ranks, ended[0].output
-    backward(alone, batches(0, 1))
-    for gradients, squared in (end.result for end in ended):
-        for name, parameter in alone.named_parameters():
-            error = torch.linalg.norm(torch.from_numpy(gradients[name]) - parameter.grad)
-            assert error / torch.linalg.norm(parameter.grad) < bound, name
-        whole = sum(float(p.grad.double().square().sum()) for p in alone.parameters())
-        assert squared == pytest.approx(whole, rel=max(bound, 1e-9))
+def test_gradients_equal_those_of_one_process(compare, form, shape, settings):
+    compare(form, shape, settings)

@@ -18,22 +18,20 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from trainyard.api.trainer import TrainerConfig
 from trainyard.contract.exits import Exit
-from trainyard.contract.plan import Checkpoints
+from trainyard.contract.plan import Axis, Checkpoints
 
 from trainyard_trainer.configuration import Assignment, BadConfiguration, assignment, local_environment
 from trainyard_trainer.data import corpus
-from trainyard_trainer.data.batches import IGNORED, Batches, samples
+from trainyard_trainer.data.batches import Batches, samples
 from trainyard_trainer.data.order import Order
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.optimizer import adamw, learning_rate, set_learning_rate
-from trainyard_trainer.parallel.gradients import clip, local_parts, norm_squared
-from trainyard_trainer.parallel.mesh import copies
+from trainyard_trainer.parallel.mesh import PIPELINE, axes_of, data_place, dimensions
 from trainyard_trainer.parallel.rendezvous import StoppedEarly
-from trainyard_trainer.parallel.shard import shard, sync_gradients
+from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.preflight.gang import PreflightFailed
 from trainyard_trainer.report import Phase, Reporter
 from trainyard_trainer.session import Session, describe
@@ -54,19 +52,24 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
 
     with torch.device("meta"):
         model = Transformer(config.model.shape, corpus.VOCABULARY, config.model.rope_theta)
-    shard(model, session.mesh, torch.bfloat16 if config.precision == "bfloat16" else None)
-    model.to_empty(device=session.device)
+    size = sum(parameter.numel() for parameter in model.parameters())
+    precision = torch.bfloat16 if config.precision == "bfloat16" else None
+    spread = Spread(model, session.mesh, session.device, config.parallel, precision)
     optimizer = adamw(model, config.optimizer)
-    parameters = list(model.parameters())
 
-    batches = cut(config, text, session.rank, session.ranks)
+    axes = axes_of(session.mesh)
+    batches = cut(config, text, axes, session.rank)
     step = session.load(model, optimizer, training)
     if step == 0:
         weights.draw(model, config.model.shape.layers, config.seed)
     if session.rank == 0:
-        size = sum(parameter.numel() for parameter in parameters)
         log.info(
-            "%s parameters, %s tokens of text, %s ranks, from step %s", size, len(text.tokens), session.ranks, step
+            "%s parameters, %s tokens of text, %s ranks (%s), from step %s",
+            size,
+            len(text.tokens),
+            session.ranks,
+            " x ".join(f"{axis.name} {axis.size}" for axis in axes),
+            step,
         )
 
     session.report.phase(Phase.WARM_UP, step)
@@ -75,24 +78,12 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
     while step < config.steps and not session.should_stop():
         started = time.perf_counter()
         step += 1
-        torch.manual_seed(seed_of(config.seed, step, session.rank))
-        loss = 0.0
-        micro_batches = list(batches.step(step))
-        for n, (inputs, targets) in enumerate(micro_batches, start=1):
-            sync_gradients(model, n == len(micro_batches))
-            logits = model(inputs.to(session.device)).float()
-            part = F.cross_entropy(
-                logits.flatten(0, 1), targets.to(session.device).flatten(), ignore_index=IGNORED, reduction="sum"
-            )
-            part = part / batches.global_tokens
-            part.backward()  # type: ignore[no-untyped-call]
-            loss += float(part.detach())
-
-        parts = local_parts(parameters)
-        loss, squared = session.sum_over_ranks(loss, norm_squared(parts, copies(session.mesh)))
+        torch.manual_seed(seed_of(config.seed, step, batches.rank))
+        loss = spread.learn(list(batches.step(step)), batches.global_tokens)
+        loss, squared = session.sum_over_ranks(loss, spread.norm_squared())
         if not (loss < float("inf") and squared < float("inf")):
             raise Diverged(f"step {step}: loss {loss}, squared gradient norm {squared}")
-        clip(parts, squared**0.5, config.optimizer.clip_norm)
+        spread.clip(squared**0.5, config.optimizer.clip_norm)
         set_learning_rate(optimizer, learning_rate(step, config.steps, config.optimizer))
         optimizer.step()
         optimizer.zero_grad()
@@ -119,11 +110,17 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
     return Exit.DONE
 
 
-def cut(config: TrainerConfig, text: corpus.Corpus, rank: int, ranks: int) -> Batches:
-    """The corpus as this rank sees it."""
+def cut(config: TrainerConfig, text: corpus.Corpus, axes: Sequence[Axis], rank: int) -> Batches:
+    """The corpus as this rank sees it: ranks that share stages or matrices of one copy take the same samples.
+
+    axes: of the mesh. A pipeline gets at least as many micro-batches as it has stages.
+    """
     data = config.data
     order = Order(samples(text, data.sequence_length), data.global_batch, config.seed, text.digest)
-    return Batches(text, order, data.sequence_length, data.micro_batch, rank, ranks)
+    part, parts = data_place(axes, rank)
+    stages = next((axis.size for axis in axes if axis.name == PIPELINE), 1)
+    rows = min(data.micro_batch, max(1, -(-data.global_batch // parts) // stages))
+    return Batches(text, order, data.sequence_length, rows, part, parts)
 
 
 def agree_on_data(session: Session, text: corpus.Corpus) -> None:
@@ -138,9 +135,12 @@ def agree_on_data(session: Session, text: corpus.Corpus) -> None:
         )
 
 
-def seed_of(seed: int, step: int, rank: int) -> int:
-    """Of everything random within a step: a function of its arguments, so that there is no state to save."""
-    digest = hashlib.blake2b(f"{seed}:{step}:{rank}".encode(), digest_size=8).digest()
+def seed_of(seed: int, step: int, part: int) -> int:
+    """Of everything random within a step: a function of its arguments, so that there is no state to save.
+
+    part: which part of the step's samples; ranks that compute with the same ones draw the same numbers.
+    """
+    digest = hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
@@ -163,7 +163,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         task = assignment(os.environ, given.config, checkpoints)
         text = corpus.read(task.trainer.data.files)
-        cut(task.trainer, text, *local_environment()[:2])
+        rank, ranks = local_environment()[:2]
+        cut(task.trainer, text, dimensions(task.plan.mesh if task.plan else (), ranks), rank)
         with Session.open(task) as session:
             ending = train(task, session, text)
         report.phase(Phase.DONE, session.steps_done)

@@ -119,6 +119,18 @@ class OptimizerConfig(_TrainerModel):
     """Largest norm of the whole gradient; a larger one is scaled down to it."""
 
 
+class ParallelConfig(_TrainerModel):
+    """How each way of sharing the work goes about it; who shares what with whom is spec.parallelism."""
+
+    reshard: Literal["auto", "always", "never"] = "auto"
+    """Whether a rank that shards gives gathered weights back between forward and backward pass: always is ZeRO-3, never
+    ZeRO-2. auto: for models above 256 MiB in float32 (67 million parameters), and never in a pipeline."""
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    """Order in which the stages of a pipeline take the micro-batches; gpipe keeps the activations of all of them."""
+    bucket_mebibytes: float = Field(default=25.0, gt=0.0, le=4096.0)
+    """Gradients that are summed at once where every rank holds the whole model (replicate alone)."""
+
+
 class TrainerConfig(_TrainerModel):
     """Configuration of the built-in trainer. An empty one trains the small model of the demonstration."""
 
@@ -128,6 +140,8 @@ class TrainerConfig(_TrainerModel):
     """The text and how it is cut into steps."""
     optimizer: OptimizerConfig = Field(default_factory=OptimizerConfig)
     """How the weights are moved."""
+    parallel: ParallelConfig = Field(default_factory=ParallelConfig)
+    """How the ways of sharing the work go about it."""
     steps: int = Field(default=200, ge=1, le=1_000_000_000)
     """Length of the training, in steps of the optimizer."""
     seed: int = Field(default=0, ge=0, le=2**53 - 1)

@@ -25,9 +25,10 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         batch, length, _ = x.shape
-        query = self.query(x).view(batch, length, self.heads, self.head_width).transpose(1, 2)  # B H T D
-        key = self.key(x).view(batch, length, self.kv_heads, self.head_width).transpose(1, 2)  # B K T D
-        value = self.value(x).view(batch, length, self.kv_heads, self.head_width).transpose(1, 2)
+        # The number of heads follows from what the projections give: of a tensor group, each rank has its own heads.
+        query = self.query(x).view(batch, length, -1, self.head_width).transpose(1, 2)  # B H T D
+        key = self.key(x).view(batch, length, -1, self.head_width).transpose(1, 2)  # B K T D
+        value = self.value(x).view(batch, length, -1, self.head_width).transpose(1, 2)
         mixed = F.scaled_dot_product_attention(
             rotate(query, cos, sin),
             rotate(key, cos, sin),
@@ -70,24 +71,37 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Tokens (B T, integers below `vocabulary`) to logits of the next token (B T vocabulary)."""
+    """Tokens (B T, integers below `vocabulary`) to logits of the next token (B T vocabulary); or a stage of that, which takes
+    and gives the residual stream (B T W) where it is not the first and not the last.
+
+    embeds: whether it begins with tokens. sequence_parts: among how many ranks the residual stream's tokens are dealt out.
+    """
 
     def __init__(self, shape: Shape, vocabulary: int, rope_theta: float) -> None:
         super().__init__()
-        self.head_width, self.rope_theta = shape.width // shape.heads, rope_theta
-        self.embedding = nn.Embedding(vocabulary, shape.width)
+        self.head_width, self.rope_theta, self.tied = shape.width // shape.heads, rope_theta, shape.tie_embeddings
+        self.embeds, self.sequence_parts = True, 1
+        self.embedding: nn.Embedding | None = nn.Embedding(vocabulary, shape.width)
         # By name, not by position: a block keeps its name in checkpoints when another stage of a pipeline holds it.
         self.blocks = nn.ModuleDict({str(n): Block(shape) for n in range(shape.layers)})
-        self.norm = nn.RMSNorm(shape.width, eps=1e-6)
-        self.out = nn.Linear(shape.width, vocabulary, bias=False)
-        if shape.tie_embeddings:
+        self.norm: nn.RMSNorm | None = nn.RMSNorm(shape.width, eps=1e-6)
+        self.out: nn.Linear | None = nn.Linear(shape.width, vocabulary, bias=False)
+        self.tie()
+
+    def tie(self) -> None:
+        """Make the two weights of a tied embedding one again; to be called whenever modules got new parameters."""
+        if self.tied and self.out is not None and self.embedding is not None:
             self.out.weight = self.embedding.weight
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embedding(tokens)
-        cos, sin = rotary(tokens.shape[1], self.head_width, self.rope_theta, x)
+    def forward(self, x: Tensor) -> Tensor:
+        if self.embeds:
+            assert self.embedding is not None
+            x = self.embedding(x)
+        cos, sin = rotary(x.shape[1] * self.sequence_parts, self.head_width, self.rope_theta, x)
         for block in self.blocks.values():
             x = block(x, cos, sin)
+        if self.norm is None or self.out is None:
+            return x
         return self.out(self.norm(x))  # type: ignore[no-any-return]
 
 

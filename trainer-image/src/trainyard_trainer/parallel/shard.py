@@ -1,7 +1,12 @@
 """FSDP2: every rank keeps a part of each parameter, and sees a whole block only while it computes with it.
 
-Gradients are summed, not averaged: the loss is divided by the step's tokens over all ranks beforehand, which stays
-right when ranks hold different numbers of tokens.
+    ZeRO-3   weights are given back after the forward pass and gathered again for the backward pass
+    ZeRO-2   weights stay whole in between: a third less to send, for the memory of the model's weights
+    HSDP     either of them within a `shard` group; the sum of gradients goes on across `replicate` groups
+
+The next block is gathered while one computes, and gradients are summed while the block before goes backward. Gradients are
+summed, not averaged: the loss is divided by the step's tokens over all ranks beforehand, which stays right when ranks hold
+different numbers of tokens.
 """
 
 from __future__ import annotations
@@ -17,14 +22,17 @@ KEEP_GATHERED_BYTES = 256 * 2**20
 """A model up to this size stays whole between forward and backward: a third less to send, for memory nobody misses."""
 
 
-def shard(model: Transformer, mesh: DeviceMesh, precision: torch.dtype | None = None) -> None:
-    """Spread a model, still without memory (meta device) or with, over a mesh from `mesh.build`.
+def shard(
+    model: Transformer, mesh: DeviceMesh, precision: torch.dtype | None = None, regather: bool | None = None
+) -> None:
+    """Spread a model, still without memory (meta device) or with, over a mesh from `mesh.data_mesh`.
 
-    precision: of activations and gathered weights; None: that of the parameters.
+    precision: of activations and gathered weights; None: that of the parameters. regather: ZeRO-3; None: by the model's size.
     """
-    size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    if regather is None:
+        size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        regather = size_bytes > KEEP_GATHERED_BYTES
     policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=None if precision is None else torch.float32)
-    regather = size_bytes > KEEP_GATHERED_BYTES
     for block in model.blocks.values():
         fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
     fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
