@@ -8,6 +8,7 @@ import pytest
 from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Reservation
+from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
 
 
@@ -182,3 +183,21 @@ def test_only_the_first_of_many_that_wait_are_told_what_was_planned_for_them(clu
     assert all(helps), "each is told something"
     assert all(any("for example" in text for text in some) for some in helps[:4])
     assert helps[4:] == [(f"{n} more free nodes",) for n in range(5, 9)]
+
+
+def test_a_job_that_waits_is_written_only_when_something_is_otherwise(cluster: Pretend) -> None:
+    cluster.submit("first", 5, priorityClassName="middle", maxRuntime="1h")
+    cluster.until(cluster.phase_is("first", "Running"))
+    cluster.submit("large", 8, priorityClassName="middle", minNodes=7)
+    cluster.submit("near", 3, priorityClassName="middle", placement={"within": {"level": "leaf", "required": True}})
+    cluster.submit("small", 1, priorityClassName="middle")
+    cluster.foreign("b3", gpus=4)
+    cluster.tick(5)
+    waiting = {cluster.job(name).uid for name in ("large", "near", "small")}
+    assert {cluster.status(name).phase for name in ("large", "near", "small")} == {"Pending"}
+    written: list[str] = []
+    cluster.interrupt = lambda action: (
+        isinstance(action, act.WriteStatus) and action.uid in waiting and bool(written.append(action.name) or False)
+    )
+    cluster.tick(120)
+    assert written == []
