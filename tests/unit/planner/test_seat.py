@@ -51,9 +51,9 @@ def test_room_that_holds_no_whole_segment_is_of_no_use():
     found = asked(cluster, free_but(cluster), gang(8, segment=2, segment_level="leaf"))
     assert isinstance(found, Shortfall)
     assert found.message == (
-        "needs 8 nodes in segments of 2 within one leaf each; 9 are eligible, 9 of them are free; 6 of them are of use to it"
+        "needs 8 nodes in segments of 2 within one leaf each; 9 are eligible, 9 of them are free; they hold 3 whole segments"
     )
-    assert found.unblock == ("2 more free nodes beside those that are free",)
+    assert found.unblock == ("room for 1 more segment of 2",)
     assert (found.could_ever_fit, found.holds) == (False, ())
 
 
@@ -170,8 +170,21 @@ def test_what_is_free_of_two_kinds_does_not_add_up():
     cluster = two_kinds()
     found = asked(cluster, free_but(cluster, "a1-0"), gang(7))
     assert isinstance(found, Shortfall)
-    assert found.message == "needs 7 nodes; 12 are eligible, 11 of them are free; 6 of them are of use to it"
-    assert not found.could_ever_fit
+    assert found.message == "needs 7 nodes; 12 are eligible, 11 of them are free; 6 of these are of one kind"
+    assert found.unblock == (
+        "no kind has 7 eligible nodes",
+        "with spec.placement.mixed it would start now, on several kinds of nodes",
+    )
+    assert (found.could_ever_fit, found.holds) == (False, ())
+
+
+def test_a_gang_waits_for_the_kind_that_could_hold_it():
+    cluster = two_kinds()
+    found = asked(cluster, free_but(cluster, "a1-0", "a1-1"), gang(6))
+    assert isinstance(found, Shortfall)
+    assert found.unblock[0] == "1 more free node of that kind"
+    assert found.could_ever_fit
+    assert len(found.holds) == 5
 
 
 def test_a_node_with_fewer_accelerators_is_of_another_kind():

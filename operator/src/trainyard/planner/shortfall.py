@@ -115,9 +115,17 @@ def _explained(found: Shortfall, supply: Supply, now: Ground, request: Request, 
 
 def _in_pieces(found: Shortfall, request: Request, needs: str, counts: str) -> Shortfall:
     """Enough is free, but not in pieces that hold a segment, or not of one kind."""
-    where = f"{found.best_free} of them are of use to it" if found.best_free != 1 else "1 of them is of use to it"
-    missing = count(request.nodes - found.best_free, "more free place" if request.per_node > 1 else "more free node")
-    return _with(found, f"{needs}; {counts}; {where}", f"{missing} beside those that are free")
+    noun = "node" if request.per_node == 1 else "place"
+    if request.segment > 1:
+        holds, missing = found.best_free // request.segment, -(-(request.nodes - found.best_free) // request.segment)
+        message = f"{needs}; {counts}; they hold {count(holds, 'whole segment')}"
+        return _with(found, message, f"room for {count(missing, 'more segment')} of {request.segment}")
+    message = f"{needs}; {counts}; {found.best_free} of these {_are(found.best_free)} of one kind"
+    missing = count(request.nodes - found.best_free, f"more free {noun}")
+    more = (
+        f"{missing} of that kind" if found.could_ever_fit else f"no kind has {count(request.nodes, f'eligible {noun}')}"
+    )
+    return _with(found, message, more, "with spec.placement.mixed it would start now, on several kinds of nodes")
 
 
 def _needs(request: Request) -> str:
