@@ -121,9 +121,9 @@ def _in_pieces(found: Shortfall, request: Request, needs: str, counts: str) -> S
         message = f"{needs}; {counts}; they hold {count(holds, 'whole segment')}"
         return _with(found, message, f"room for {count(missing, 'more segment')} of {request.segment}")
     message = f"{needs}; {counts}; {found.best_free} of these {_are(found.best_free)} of one kind"
-    missing = count(request.nodes - found.best_free, f"more free {noun}")
+    lacking = count(request.nodes - found.best_free, f"more free {noun}")
     more = (
-        f"{missing} of that kind" if found.could_ever_fit else f"no kind has {count(request.nodes, f'eligible {noun}')}"
+        f"{lacking} of that kind" if found.could_ever_fit else f"no kind has {count(request.nodes, f'eligible {noun}')}"
     )
     return _with(found, message, more, "with spec.placement.mixed it would start now, on several kinds of nodes")
 
