@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from support.pretend import Pretend
-from trainyard.cli.question import ask, waits
+from trainyard.cli.question import ask
+from trainyard.cli.turns import waits
 from trainyard.cli.why import other_page, recorded_page, running_page, waiting_page
 from trainyard.topology.tree import Level, Tree, build
 

@@ -20,8 +20,9 @@ from trainyard.cli import planned, simulate, why
 from trainyard.cli.layout import WIDTH
 from trainyard.cli.manifests import ManifestError, read_jobs, read_text
 from trainyard.cli.page import status_page
-from trainyard.cli.question import ask, waits
+from trainyard.cli.question import ask
 from trainyard.cli.reading import namespace_of, read_job, read_world, read_yard
+from trainyard.cli.turns import waits
 from trainyard.cli.yard import MOST_NODES, topology_page
 from trainyard.kube.client import KubeClient
 from trainyard.kube.errors import ApiError

@@ -9,8 +9,9 @@ from typing import Final
 from trainyard.api.prose import count
 from trainyard.cli.layout import WIDTH, page, wrapped
 from trainyard.cli.meshes import meshes_lines
-from trainyard.cli.question import Answer, ask, waits
+from trainyard.cli.question import Answer, ask
 from trainyard.cli.ranks import ranks_table
+from trainyard.cli.turns import waits
 from trainyard.cli.why import ahead_lines, explanation_parts, plan_lines
 from trainyard.cycle.outlook import site_of
 from trainyard.planner.concede import where_it_wants_to_be
@@ -55,7 +56,7 @@ def planned_page(world: World, answer: Answer, width: int = WIDTH) -> tuple[str,
     if reserved is not None:
         parts += [ranks_table(answer.tree, reserved.nodes), _meshes(world, answer, reserved.nodes, width)]
     elif answer.explanation is not None:
-        parts += [*explanation_parts(answer.explanation, width), _wanted(world, answer, width)]
+        parts += [*explanation_parts(answer, width), _wanted(world, answer, width)]
     parts.append(ahead_lines(answer.ahead, answer.priority, width))
     return page(parts), WOULD_WAIT
 

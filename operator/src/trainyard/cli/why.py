@@ -14,6 +14,7 @@ from trainyard.cli.ranks import ranks_table
 from trainyard.planner import predict
 from trainyard.planner.explain import Explanation, Verdict
 from trainyard.planner.machines import GB
+from trainyard.planner.ways import Way
 from trainyard.topology.tree import Tree
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Job, Pod
@@ -30,7 +31,7 @@ def waiting_page(answer: Answer, now: float, width: int = WIDTH) -> str:
     if answer.status.reservation is not None:
         parts.append(ranks_table(answer.tree, answer.status.reservation.nodes))
     elif answer.explanation is not None:
-        parts += explanation_parts(answer.explanation, width)
+        parts += explanation_parts(answer, width)
     parts.append(ahead_lines(answer.ahead, answer.priority, width))
     return page(parts)
 
@@ -74,9 +75,13 @@ def other_page(job: Job, width: int = WIDTH) -> str:
 _TELLING = ("Suspended", "Failed", "Completed")
 
 
-def explanation_parts(found: Explanation, width: int = WIDTH) -> list[Iterator[str]]:
-    """The numbers and the ways."""
-    return [_never(found.verdict, width), _best(found.verdict), _left_out(found, width), _ways(found, width)]
+def explanation_parts(answer: Answer, width: int = WIDTH) -> list[Iterator[str]]:
+    """The numbers and the ways of a job that waits."""
+    found = answer.explanation
+    if found is None:
+        return []
+    numbers = [_never(found.verdict, width), _best(found.verdict), _left_out(found, width)]
+    return [*numbers, _ways(found, width), _passed(answer.passed, width)]
 
 
 def plan_lines(plan: PlanSummary) -> Iterator[str]:
@@ -157,6 +162,13 @@ def _left_out(found: Explanation, width: int) -> Iterator[str]:
     lacking = ", ".join(f"{n} have too little {resource}" for resource, n in found.lacking.items())
     if lacking:
         yield from wrapped(lacking, "Of the others that are not free: ", "  ", width)
+
+
+def _passed(ways: Sequence[Way], width: int) -> Iterator[str]:
+    if ways:
+        yield "These would too, but those ahead of it in the queue would have the nodes first:"
+    for way in ways:
+        yield from wrapped(way.text, "  - ", width=width)
 
 
 def _ways(found: Explanation, width: int) -> Iterator[str]:
