@@ -11,7 +11,7 @@ from trainyard.cycle.candidates import accelerators
 from trainyard.cycle.outlook import site_of
 from trainyard.cycle.parties import Parties, Seeker
 from trainyard.cycle.plans import KEPT, find
-from trainyard.cycle.quality import weighed
+from trainyard.cycle.quality import bounded
 from trainyard.cycle.room import Room
 from trainyard.planner.behind import Terms
 from trainyard.planner.parallelism import estimate, model_of_job
@@ -43,23 +43,21 @@ def again(seeker: Seeker, parties: Parties, room: Room) -> Again | None:
     left = [node for node in former.nodes if node not in gone]
     view.take(left, seeker.request.requests)
     usable = supply.without(seeker.kept, KEPT) if seeker.kept else supply.copy()
-    for node, members in Counter(
-        left
-    ).items():  # a node that may have one more has room for it, but not for as many as ever
+    # Where members share nodes, one that has some may have the fewer more.
+    for node, members in Counter(left).items():
         position = usable.index.position[node]
         usable.put(position, max(0, min(usable.slots[position], seeker.request.per_node - members)))
     spares = [spare for spare in _spares(seeker) if spare not in gone and spare not in seeker.kept]
     # As it was, so that ranks can be kept; one that ran smaller than it wants asked for all before.
     request = replace(seeker.request, nodes=max(len(former.nodes), seeker.request.at_least))
-    found = repair(usable, request, former.nodes, gone, spares, _terms(seeker, parties, former))
+    outlook = parties.view.outlook(seeker.doubtful)
+    found = repair(usable, request, former.nodes, gone, spares, _terms(seeker, parties, former), outlook)
     if not isinstance(found, Repair) or not _within(seeker, found.placement):
         return None
     held = _held_ready(usable, found.placement.nodes, spares, seeker.request.spares)
     placed = replace(found.placement, spares=tuple(held))
     if found.kind is not Kind.MOVE:
-        placed = weighed(
-            placed, usable, request, find(seeker, seeker.kept, parties, room, soon=True), parties.view.outlook()
-        )
+        placed = bounded(placed, find(seeker, seeker.kept, parties, room, soon=True))
     return Again(placed, _said(former.nodes, found))
 
 

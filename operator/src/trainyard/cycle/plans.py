@@ -10,6 +10,7 @@ from trainyard.cycle.room import Kept, Room
 from trainyard.planner.explain import hints
 from trainyard.planner.forecast import Start, earliest
 from trainyard.planner.outlook import Outlook
+from trainyard.planner.parallelism import traffic_of
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.preempt import Preemption, preempt
 from trainyard.planner.ways import Case
@@ -54,11 +55,12 @@ def _largest(supply: Supply, seeker: Seeker, outlook: Outlook) -> Placement | No
         return None
     open_to_it = supply.without(request.avoid, AVOIDED) if request.avoid else supply
     most = max(open_to_it.free_in[number] for number in supply.index.at_depth[depth])
+    assert seeker.job.spec is not None
     low, high = seeker.fewest, min(most, request.nodes - 1)
     found: Placement | None = None
     size = high
     while low <= high:
-        tried = place(supply, replace(request, nodes=size), outlook)
+        tried = place(supply, replace(request, nodes=size, traffic=traffic_of(seeker.job.spec, size)), outlook)
         if isinstance(tried, Placement):
             found, low = tried, size + 1
         else:
@@ -71,8 +73,9 @@ def make_way(seeker: Seeker, kept: Kept, parties: Parties, room: Room) -> Preemp
     """Who of lower priority must leave for the seeker."""
     staying = [candidate for candidate in parties.candidates if candidate.uid not in parties.claimed]
     question = ("preempt", room.version, parties.memory.wish(seeker.request), kept.number, seeker.priority)
+    outlook = parties.view.outlook
     return parties.memory.recall(
-        question, lambda: preempt(room.soon, seeker.request, seeker.priority, staying, frozenset(kept))
+        question, lambda: preempt(room.soon, seeker.request, seeker.priority, staying, frozenset(kept), outlook())
     )
 
 
@@ -87,19 +90,13 @@ def expect(seeker: Seeker, kept: Kept, parties: Parties, room: Room, now: float)
         for candidate in parties.candidates
         if seeker.preempts and candidate.priority < seeker.priority and candidate.uid not in parties.claimed
     ]
-    question = (
-        "expect",
-        room.version,
-        parties.memory.wish(seeker.request),
-        kept.number,
-        seeker.priority,
-        seeker.preempts,
-    )
+    wish = parties.memory.wish(seeker.request)
+    question = ("expect", room.version, wish, kept.number, seeker.priority, seeker.preempts)
 
     def ask() -> Start | None:
         if not parties.forecasts.spend():
             return None
-        return earliest(room.soon, seeker.request, [*lower, *parties.ends], now, kept)
+        return earliest(room.soon, seeker.request, [*lower, *parties.ends], now, kept, parties.view.outlook())
 
     return parties.memory.recall(question, ask)
 

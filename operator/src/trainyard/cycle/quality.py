@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trainyard.api.training_job import PlanQuality
-from trainyard.planner.cost import cost, touched
-from trainyard.planner.outlook import Outlook
 from trainyard.planner.place import Placement, Shortfall
-from trainyard.planner.request import Request
-from trainyard.world.supply import Supply
 
 
 def quality_of(placement: Placement) -> PlanQuality | None:
@@ -26,20 +22,14 @@ def quality_of(placement: Placement) -> PlanQuality | None:
     )
 
 
-def weighed(
-    placement: Placement, supply: Supply, request: Request, free: Placement | Shortfall, outlook: Outlook
-) -> Placement:
-    """A placement that was not searched for, with its cost, and the bound of one that was among the same nodes.
+def bounded(placement: Placement, free: Placement | Shortfall) -> Placement:
+    """A placement that was not searched for, with the bound of one that was: the same nodes were free to it.
 
     free: what a search finds for the gang with the room of its survivors; it bounds nothing where the gang has another size.
     """
     if not isinstance(free, Placement) or len(free.nodes) != len(placement.nodes):
         return placement
-    index = supply.index
-    positions = [index.position[node] for node in placement.nodes if node in index.position]
-    edges = outlook.edges(len(supply.tree.levels))
-    found = cost(edges, len(placement.nodes), touched(index, positions), request.per_node > 1)
-    return replace(placement, cost=found, bound=min(found.total, free.bound))
+    return replace(placement, bound=min(placement.cost.total, max(placement.bound, free.bound)))
 
 
 def _per_gigabyte(member_seconds_per_byte: float, members: int) -> float:
