@@ -243,6 +243,42 @@ WRONG: dict[str, Wrong] = {
         "2 times shard 2 is not the 8 processes (4 nodes x 2); use 4, or auto",
         NO_PRODUCT,
     ),
+    "axes that leave too few processes": Wrong(
+        a_job(processesPerNode=2, parallelism={"tensor": 4, "pipeline": 4}),
+        "spec.parallelism.pipeline",
+        "4 does not divide the 2 that tensor 4 leaves of the 8 processes (4 nodes x 2); use 1 or 2",
+        None,
+    ),
+    "four axes that do not make up the processes": Wrong(
+        a_job(processesPerNode=2, parallelism={"tensor": 2, "pipeline": 2, "shard": 1, "replicate": 1}),
+        "spec.parallelism.replicate",
+        "1 times tensor 2 x pipeline 2 x shard 1 is not the 8 processes (4 nodes x 2); use 2, or auto",
+        NO_PRODUCT,
+    ),
+    "more tensor ranks than heads of keys": Wrong(
+        a_job(processesPerNode=2, parallelism={"tensor": 8}),
+        "spec.parallelism.tensor",
+        "8 does not divide the 4 heads (spec.trainer.model.heads); use 1, 2 or 4",
+        None,
+    ),
+    "a sequence that tensor ranks cannot share": Wrong(
+        a_job(processesPerNode=2, parallelism={"tensor": 2}, trainer={"data": {"sequenceLength": 127}}),
+        "spec.parallelism.tensor",
+        "2 does not divide the 127 tokens of a sample (spec.trainer.data.sequenceLength); use 1 or 127",
+        None,
+    ),
+    "stages that do not divide the layers": Wrong(
+        a_job(processesPerNode=2, parallelism={"pipeline": 8}),
+        "spec.parallelism.pipeline",
+        "8 does not divide the 4 layers (spec.trainer.model.layers); use 1, 2 or 4",
+        None,
+    ),
+    "fewer samples than stages": Wrong(
+        a_job(processesPerNode=2, parallelism={"pipeline": 4}, trainer={"data": {"globalBatch": 4}}),
+        "spec.parallelism.pipeline",
+        "use a pipeline of at most 2, or a globalBatch of at least 8",
+        None,
+    ),
     "an axis without members": Wrong(a_job(parallelism={"shard": 0}), "spec.parallelism.shard", NO_SIZE, NO_SIZE),
     "an axis of another word": Wrong(
         a_job(parallelism={"replicate": "all"}), "spec.parallelism.replicate", NO_SIZE, NO_SIZE
@@ -292,4 +328,10 @@ FINE: dict[str, Manifest] = {
     ),
     "the other axis follows": a_job(processesPerNode=2, parallelism={"shard": 4}),
     "the axes are the planner's": a_job(parallelism={}),
+    "tensor groups and stages": a_job(
+        processesPerNode=4, parallelism={"tensor": 2, "pipeline": 2, "shard": 2, "replicate": 2}
+    ),
+    "a script of one's own has its own idea of heads": with_spec(
+        with_trainer(image="mine/lm:3", command=["python", "mine.py"]), processesPerNode=8, parallelism={"tensor": 8}
+    ),
 }

@@ -73,7 +73,7 @@ def specs() -> st.SearchStrategy[TrainingJobSpec]:
         processes_per_node=st.none() | st.integers(1, 128),
         template=st.just({"spec": {"containers": [{"name": "trainer", "image": "trainyard/trainer"}]}}),
         trainer=st.sampled_from([None, {}, {"steps": 20}]),
-        parallelism=st.none() | records(Parallelism, shard=_sizes, replicate=_sizes),
+        parallelism=st.none() | records(Parallelism, shard=_sizes, replicate=_sizes, tensor=_sizes, pipeline=_sizes),
         max_runtime=st.none() | _durations,
         checkpoint=records(
             checkpoint, every=st.integers(1, 10**6) | _durations, keep=st.integers(1, 1000), grace=_durations

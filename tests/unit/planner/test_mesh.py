@@ -16,7 +16,7 @@ from trainyard.planner.traffic import Mesh
 from trainyard.topology.tree import Level, Tree
 
 LEVELS = (Level("spine", "s"), Level("leaf", "l"))
-TENSOR_TOO = frozenset({"replicate", "shard", "tensor", "pipeline"})
+DATA_ALONE = frozenset({"replicate", "shard"})
 
 
 def a_model(precision: str = "bfloat16", data: dict[str, int] | None = None, **shape: object) -> Model:
@@ -47,7 +47,7 @@ def test_where_everything_overlaps_the_simplest_mesh_is_best() -> None:
 
 def test_where_the_network_is_slow_shards_stay_inside_the_nodes() -> None:
     """Four micro-batches: weights are gathered eight times a step, gradients are summed up once."""
-    choices = choose(a_model(), a_site(nics=1, nicBandwidth="100Gbps"))
+    choices = choose(a_model(), a_site(nics=1, nicBandwidth="100Gbps"), fixed={"tensor": 1, "pipeline": 1})
     best, plain = choices[0], of(choices, shard=64)
     assert best.mesh == Mesh(replicate=8, shard=8)
     assert best.step is not None
@@ -63,22 +63,29 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     assert (whole.step, whole.prediction) == (None, None)
 
 
-def test_a_model_that_no_sharding_holds_needs_axes_that_the_trainer_does_not_run() -> None:
+def test_a_model_that_no_sharding_holds_needs_tensor_groups() -> None:
     site = a_site(nodes=64)
-    choices = choose(SEVENTY_BILLION, site)
+    choices = choose(SEVENTY_BILLION, site, supported=DATA_ALONE)
     assert all(choice.out for choice in choices)
     assert choices[0].out == "tensor: not run by the built-in trainer"
-    best = choose(SEVENTY_BILLION, site, supported=TENSOR_TOO)[0]
+    best = choose(SEVENTY_BILLION, site)[0]
     assert best.out == ""
     assert best.mesh.tensor > 1
 
 
+def test_a_size_that_was_settled_is_looked_at_beside_every_other() -> None:
+    """Tensor groups over two nodes, and shards of some of what is left: not proposed, and possible."""
+    choices = choose(a_model(), a_site(processes=2), fixed={"tensor": 4, "shard": 2})
+    assert [str(choice.mesh) for choice in choices if choice.mesh.pipeline == 1] == ["replicate 2 x shard 2 x tensor 4"]
+
+
 def test_others_are_left_out_on_request() -> None:
-    assert {choice.mesh.tensor * choice.mesh.pipeline for choice in choose(a_model(), a_site(), others=False)} == {1}
+    found = choose(a_model(), a_site(), supported=DATA_ALONE, others=False)
+    assert {choice.mesh.tensor * choice.mesh.pipeline for choice in found} == {1}
 
 
 def test_what_the_user_has_settled_stays() -> None:
-    choices = choose(a_model(), a_site(), fixed={"shard": 16})
+    choices = choose(a_model(), a_site(), fixed={"shard": 16, "tensor": 1, "pipeline": 1})
     assert choices[0].mesh == Mesh(replicate=4, shard=16)
     assert {choice.mesh.shard for choice in choices} == {16}
 

@@ -29,6 +29,7 @@ from trainyard_trainer.data.order import Order
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.optimizer import adamw, learning_rate, set_learning_rate
+from trainyard_trainer.parallel.admission import admit, memory_of
 from trainyard_trainer.parallel.mesh import PIPELINE, axes_of, data_place, dimensions
 from trainyard_trainer.parallel.rendezvous import StoppedEarly
 from trainyard_trainer.parallel.spread import Spread
@@ -163,8 +164,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         task = assignment(os.environ, given.config, checkpoints)
         text = corpus.read(task.trainer.data.files)
-        rank, ranks = local_environment()[:2]
-        cut(task.trainer, text, dimensions(task.plan.mesh if task.plan else (), ranks), rank)
+        rank, ranks, _, local_ranks = local_environment()
+        axes = dimensions(task.plan.mesh if task.plan else (), ranks)
+        admit(task.trainer, axes, memory_of(local_ranks))
+        cut(task.trainer, text, axes, rank)
         with Session.open(task) as session:
             ending = train(task, session, text)
         report.phase(Phase.DONE, session.steps_done)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from trainyard.api import names
 from trainyard.api.model import LABEL_PATTERN
-from trainyard.api.parallelism import NO_DIVISOR, NO_PRODUCT
+from trainyard.api.parallelism import AXES, NO_DIVISOR, NO_PRODUCT
 from trainyard.api.template import OUR_IMAGE_PATTERN
 
 
@@ -152,14 +152,16 @@ TRAINING_JOB: Final = (
             NO_DIVISOR,
             field=f".parallelism.{axis}",
         )
-        for axis in ("shard", "replicate")
+        for axis in AXES
     ),
     Rule(
         "spec",
-        f"{_PROCESSES_UNSAID} || type(self.parallelism.shard) != int || type(self.parallelism.replicate) != int || "
-        "(self.nodes * self.processesPerNode) % int(self.parallelism.shard) != 0 || "
-        "(self.nodes * self.processesPerNode) % int(self.parallelism.replicate) != 0 || "
-        "int(self.parallelism.shard) * int(self.parallelism.replicate) == self.nodes * self.processesPerNode",
+        f"{_PROCESSES_UNSAID} || "
+        + " || ".join(
+            f"type(self.parallelism.{axis}) != int || (self.nodes * self.processesPerNode) % int(self.parallelism.{axis}) != 0"
+            for axis in AXES
+        )
+        + f" || {' * '.join(f'int(self.parallelism.{axis})' for axis in AXES)} == self.nodes * self.processesPerNode",
         NO_PRODUCT,
         field=".parallelism.replicate",
     ),

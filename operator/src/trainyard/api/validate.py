@@ -98,7 +98,7 @@ def _placement_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
     if spec.min_nodes is not None and spec.min_nodes > spec.nodes:
         yield FieldError("spec.minNodes", rules.MORE_THAN_NODES)
     if spec.parallelism is not None:
-        for axis, said in contradictions(spec.parallelism, spec.nodes, spec.processes):
+        for axis, said in contradictions(spec.parallelism, spec.nodes, spec.processes, spec.training):
             yield FieldError(f"spec.parallelism.{axis}", said)
     placement = spec.placement
     if placement.relax and (placement.within is None or not placement.within.required):

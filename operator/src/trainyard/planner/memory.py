@@ -6,7 +6,7 @@ what the libraries and the allocator take is a stated share of the memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 from trainyard.planner.model import MASTER_BYTES, Model
@@ -32,6 +32,10 @@ class Memory:
     def total(self) -> float:
         return self.weights + self.gradients + self.optimizer + self.gathered + self.activations
 
+    def __str__(self) -> str:
+        """Every part in GB."""
+        return ", ".join(f"{field.name} {getattr(self, field.name) / 1e9:.3g} GB" for field in fields(self))
+
 
 def memory(model: Model, mesh: Mesh) -> Memory:
     """At the fullest moment of a step, the end of the first forward pass.
@@ -39,21 +43,25 @@ def memory(model: Model, mesh: Mesh) -> Memory:
     Weights, gradients and AdamW's means in float32, spread over shard, tensor and pipeline (Rajbhandari et al. 2020, section 5).
     With several micro-batches, gradients are summed up unsharded until the last one. Gathered weights: of all layers where they
     are kept, else of the layer that computes, the one that comes next, and embeddings. Activations of as many micro-batches as
-    are on their way through a pipeline of one forward, one backward (Narayanan et al. 2021, section 2.2).
+    are on their way through a pipeline of one forward, one backward (Narayanan et al. 2021, section 2.2); of all where all go
+    forward first (GPipe).
     """
     part = part_parameters(model, mesh)
     owned = part / mesh.shard
-    micro_batches, rows = model.micro_batches(mesh.data_parallel)
+    micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
     layers = units(model, mesh) - 1
     accumulated = part * MASTER_BYTES if micro_batches > 1 and mesh.data_parallel > 1 else 0.0
     two_layers = (2 * model.block_parameters + model.embedding_parameters) / mesh.tensor
-    gathered = part if model.kept_gathered else min(part, two_layers)
+    gathered = part if model.kept_gathered(mesh.pipeline) else min(part, two_layers)
+    on_their_way = (
+        micro_batches if model.schedule == "gpipe" and mesh.pipeline > 1 else min(mesh.pipeline, micro_batches)
+    )
     return Memory(
         weights=owned * MASTER_BYTES,
         gradients=owned * MASTER_BYTES + accumulated,
         optimizer=owned * 2 * MASTER_BYTES,
         gathered=gathered * model.value_bytes,
-        activations=min(mesh.pipeline, micro_batches) * layers * layer_activations(model, rows) / mesh.tensor
+        activations=on_their_way * layers * layer_activations(model, rows) / mesh.tensor
         + logits(model, rows) / mesh.tensor,
     )
 

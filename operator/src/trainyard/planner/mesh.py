@@ -16,10 +16,10 @@ from trainyard.planner.machines import GB, Accelerator
 from trainyard.planner.memory import USABLE, Memory, memory
 from trainyard.planner.model import FLOAT32_SHARE, Model
 from trainyard.planner.predict import Prediction, StepTime
-from trainyard.planner.traffic import REPLICATE, SHARD, Mesh, traffic
+from trainyard.planner.traffic import PIPELINE, REPLICATE, SHARD, TENSOR, Mesh, traffic
 from trainyard.topology.tree import Tree
 
-BUILT_IN: Final = frozenset({REPLICATE, SHARD})
+BUILT_IN: Final = frozenset({PIPELINE, REPLICATE, SHARD, TENSOR})
 """The axes that the built-in trainer runs (trainyard_trainer.parallel.mesh)."""
 FLOPS_SHARE: Final = 0.40
 """Of an accelerator's published rate while it computes (assumed; Llama 3 reports 38 to 43 %, torchtitan 33 to 39 %)."""
@@ -76,9 +76,8 @@ def choose(
     """
     found = [
         _judged(mesh, model, site, supported)
-        for mesh in meshes(model, site.world, site.processes_per_node)
-        if all(getattr(mesh, axis) == size for axis, size in (fixed or {}).items())
-        and (others or not _beyond(mesh, supported))
+        for mesh in meshes(model, site.world, site.processes_per_node, fixed)
+        if others or not _beyond(mesh, supported)
     ]
     possible = sorted((choice for choice in found if not choice.out), key=_order)
     out = sorted((choice for choice in found if choice.out), key=_order)
@@ -90,19 +89,25 @@ def choose(
     return (*possible, *out)
 
 
-def meshes(model: Model, world: int, processes_per_node: int) -> Iterator[Mesh]:
-    """Every mesh worth looking at. Tensor groups stay inside a node and divide the heads, stages hold equally many layers; beside
-    either, a model is sharded over all that is left, or not at all."""
-    for tensor in divisors(processes_per_node):
-        if model.heads % tensor or model.kv_heads % tensor or model.hidden % tensor:
+def meshes(model: Model, world: int, processes_per_node: int, fixed: Mapping[str, int] | None = None) -> Iterator[Mesh]:
+    """Every mesh worth looking at. Tensor groups stay inside a node and divide the heads and the sequence; stages hold equally
+    many layers and have a micro-batch each. Beside either, a model is sharded over all that is left, or not at all.
+
+    fixed: sizes that the user has settled: a mesh that has one is worth looking at.
+    """
+    settled = fixed or {}
+    for tensor in divisors(world) if TENSOR in settled else divisors(processes_per_node):
+        if any(count % tensor for count in (model.heads, model.kv_heads, model.hidden, model.sequence)):
             continue
         for pipeline in divisors(world // tensor):
-            if pipeline > MAX_PIPELINE or model.layers % pipeline:
-                continue
             left = world // (tensor * pipeline)
-            plain = tensor == 1 and pipeline == 1
-            for shard in divisors(left) if plain else dict.fromkeys((1, left)):
-                yield Mesh(pipeline, left // shard, shard, tensor)
+            if pipeline > MAX_PIPELINE or model.layers % pipeline or -(-model.global_batch // left) < pipeline:
+                continue
+            every = (tensor == 1 and pipeline == 1) or SHARD in settled or REPLICATE in settled
+            for shard in divisors(left) if every else dict.fromkeys((1, left)):
+                mesh = Mesh(pipeline, left // shard, shard, tensor)
+                if all(getattr(mesh, axis) == size for axis, size in settled.items()):
+                    yield mesh
 
 
 def divisors(number: int) -> tuple[int, ...]:
@@ -119,7 +124,7 @@ def compute_seconds(model: Model, mesh: Mesh, accelerator: Accelerator | None) -
     """
     if accelerator is None:
         return None
-    micro_batches, rows = model.micro_batches(mesh.data_parallel)
+    micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
     rate = accelerator.flops * FLOPS_SHARE * (FLOAT32_SHARE if model.value_bytes == 4 else 1.0)
     work = micro_batches * rows * model.sequence * model.flops_per_token / (mesh.tensor * mesh.pipeline)
     return work / rate * (1 + (mesh.pipeline - 1) / micro_batches)
@@ -131,11 +136,21 @@ def predicted(model: Model, mesh: Mesh, site: Site) -> tuple[Prediction, StepTim
     return prediction, prediction.step(compute_seconds(model, mesh, site.accelerator) or 0.0)
 
 
+def usable_bytes(accelerator: Accelerator | None) -> float | None:
+    """Of an accelerator's memory; None where nothing is known of it."""
+    return accelerator.memory_bytes * USABLE if accelerator is not None else None
+
+
+def too_large(needed: Memory, limit: float) -> str:
+    """Why a process does not fit into so many bytes of its accelerator."""
+    return f"needs {needed.total / GB:.1f} GB of an accelerator's {limit / GB:.1f} usable GB"
+
+
 def _judged(mesh: Mesh, model: Model, site: Site, supported: Collection[str]) -> Choice:
     needed = memory(model, mesh)
-    limit = site.accelerator.memory_bytes * USABLE if site.accelerator is not None else None
+    limit = usable_bytes(site.accelerator)
     if limit is not None and needed.total > limit:
-        out = f"needs {needed.total / GB:.1f} GB of an accelerator's {limit / GB:.1f} usable GB"
+        out = too_large(needed, limit)
         return Choice(mesh, needed, limit, None, None, out)
     prediction, step = predicted(model, mesh, site)
     beyond = _beyond(mesh, supported)

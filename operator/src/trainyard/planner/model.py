@@ -27,7 +27,7 @@ class Model:
     """width: of the residual stream; kv_width: of all heads of keys together; hidden: inside the feed-forward layers.
 
     sequence: tokens of a sample; global_batch: samples of a step; micro_batch: most that a rank computes at once.
-    value_bytes: of an activation and of a weight in use.
+    value_bytes: of an activation and of a weight in use. reshard, schedule: as in spec.trainer.parallel.
     """
 
     layers: int
@@ -41,6 +41,8 @@ class Model:
     global_batch: int
     micro_batch: int
     value_bytes: int
+    reshard: str = "auto"
+    schedule: str = "1f1b"
 
     @property
     def kv_width(self) -> int:
@@ -60,10 +62,11 @@ class Model:
     def parameters(self) -> int:
         return self.layers * self.block_parameters + self.embedding_parameters
 
-    @property
-    def kept_gathered(self) -> bool:
-        """Whether the trainer keeps gathered weights from forward to backward."""
-        return self.parameters * MASTER_BYTES <= KEEP_GATHERED_BYTES
+    def kept_gathered(self, stages: int = 1) -> bool:
+        """Whether the trainer keeps gathered weights from forward to backward (trainyard_trainer.parallel.spread)."""
+        if self.reshard != "auto":
+            return self.reshard == "never"
+        return stages > 1 or self.parameters * MASTER_BYTES <= KEEP_GATHERED_BYTES
 
     @property
     def flops_per_token(self) -> float:
@@ -72,13 +75,14 @@ class Model:
         multiplied = self.layers * self.block_parameters + self.vocabulary * self.width
         return 6.0 * multiplied + 12.0 * self.layers * self.width * self.sequence
 
-    def micro_batches(self, data_parallel: int) -> tuple[int, int]:
-        """How many micro-batches a rank has in a step, and how many samples the largest holds (trainyard_trainer.data.batches).
+    def micro_batches(self, data_parallel: int, stages: int = 1) -> tuple[int, int]:
+        """How many micro-batches a rank has in a step, and how many samples the largest holds (trainyard_trainer.train.cut).
 
-        data_parallel: among how many ranks the samples are dealt out.
+        data_parallel: among how many ranks the samples are dealt out. stages: of a pipeline, which has at least as many
+        micro-batches where the samples allow.
         """
         most = -(-self.global_batch // data_parallel)
-        rows = min(self.micro_batch, most)
+        rows = min(self.micro_batch, max(1, most // stages))
         return -(-most // rows), rows
 
 
@@ -97,4 +101,6 @@ def model_of(config: TrainerConfig) -> Model:
         global_batch=data.global_batch,
         micro_batch=data.micro_batch,
         value_bytes=2 if config.precision == "bfloat16" else 4,
+        reshard=config.parallel.reshard,
+        schedule=config.parallel.schedule,
     )

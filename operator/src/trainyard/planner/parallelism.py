@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.planner import predict
-from trainyard.planner.mesh import Site, choose, compute_seconds
+from trainyard.planner.machines import GB
+from trainyard.planner.memory import memory
+from trainyard.planner.mesh import Site, choose, compute_seconds, too_large, usable_bytes
 from trainyard.planner.model import Model, model_of
 from trainyard.planner.predict import Prediction, Summary
-from trainyard.planner.traffic import REPLICATE, SHARD, Mesh, Traffic, traffic
+from trainyard.planner.traffic import PIPELINE, REPLICATE, SHARD, TENSOR, Mesh, Traffic, traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +49,37 @@ def mesh_of(spec: TrainingJobSpec, site: Site) -> Mesh:
     wanted = spec.parallelism
     if wanted is None:
         return Mesh(shard=site.world)
-    sizes = wanted.sizes
-    if not sizes:
-        model = model_of_job(spec)
-        best = choose(model, site, others=False) if model is not None else ()
-        return next((choice.mesh for choice in best if not choice.out), Mesh(shard=site.world))
-    return _settled(sizes, site.world)
+    model = model_of_job(spec)
+    if model is not None and not wanted.settled:
+        best = choose(model, site, fixed=wanted.sizes, others=False)
+        if best and not best[0].out:
+            return best[0].mesh
+    return _settled(wanted.sizes, site.world)
+
+
+def misfit(spec: TrainingJobSpec, site: Site) -> str:
+    """Why the model does not fit into the accelerators of a site, shared as the job says, and which mesh needs least; "" where it
+    fits or where model or accelerator are not known."""
+    model, limit = model_of_job(spec), usable_bytes(site.accelerator)
+    if model is None or limit is None:
+        return ""
+    mesh = mesh_of(spec, site)
+    needed = memory(model, mesh)
+    if needed.total <= limit:
+        return ""
+    least = min(choose(model, site), key=lambda choice: choice.memory.total)
+    return (
+        f"spec.parallelism: with {mesh} a process {too_large(needed, limit)}: {needed}; {least.mesh} needs "
+        f"{least.memory.total / GB:.1f} GB"
+        + ("" if least.memory.total <= limit else ", use more nodes or a smaller microBatch")
+    )
 
 
 def traffic_of(spec: TrainingJobSpec, members: int) -> tuple[Traffic, ...]:
     """What a job of so many members will say in a step, before it is known where: () where its model is not known, or its mesh
     waits for its nodes."""
     model = model_of_job(spec)
-    if model is None or (spec.parallelism is not None and not spec.parallelism.sizes):
+    if model is None or (spec.parallelism is not None and not spec.parallelism.settled):
         return ()
     world = members * spec.processes
     sizes = {} if spec.parallelism is None else spec.parallelism.sizes
@@ -80,9 +100,13 @@ def estimate(
 
 
 def _settled(sizes: Mapping[str, int], world: int) -> Mesh:
-    """Of axes of which at least one is given, or none: then all share one copy."""
-    if REPLICATE not in sizes:
-        shard = math.gcd(sizes.get(SHARD, world), world)
-        return Mesh(replicate=world // shard, shard=shard)
-    replicate = math.gcd(sizes[REPLICATE], world)
-    return Mesh(replicate=replicate, shard=world // replicate)
+    """What follows from the axes that have a number: tensor and pipeline take their share of the processes first; without a word
+    on the others, all that are left share one copy."""
+    tensor = math.gcd(sizes.get(TENSOR, 1), world)
+    pipeline = math.gcd(sizes.get(PIPELINE, 1), world // tensor)
+    left = world // (tensor * pipeline)
+    if REPLICATE in sizes:
+        replicate = math.gcd(sizes[REPLICATE], left)
+        return Mesh(pipeline, replicate, left // replicate, tensor)
+    shard = math.gcd(sizes.get(SHARD, left), left)
+    return Mesh(pipeline, left // shard, shard, tensor)

@@ -126,7 +126,8 @@ def _sharded(model: Model, mesh: Mesh) -> Iterator[Traffic]:
     if mesh.shard < 2:
         return
     pieces, part = units(model, mesh), part_parameters(model, mesh)
-    passes = model.micro_batches(mesh.data_parallel)[0] * (1 if model.kept_gathered else 2)
+    micro_batches = model.micro_batches(mesh.data_parallel, mesh.pipeline)[0]
+    passes = micro_batches * (1 if model.kept_gathered(mesh.pipeline) else 2)
     size, stride = mesh.shard, mesh.stride(SHARD)
     gathered = part * model.value_bytes / pieces
     yield Traffic(
@@ -160,7 +161,7 @@ def _tensor(model: Model, mesh: Mesh) -> Iterator[Traffic]:
     it."""
     if mesh.tensor < 2:
         return
-    micro_batches, rows = model.micro_batches(mesh.data_parallel)
+    micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
     size_bytes = float(rows * model.sequence * model.width * model.value_bytes)
     count = 4 * micro_batches * model.layers / mesh.pipeline
     for collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
@@ -172,7 +173,7 @@ def _pipelined(model: Model, mesh: Mesh) -> Iterator[Traffic]:
     section 3.2); of a tensor group each member sends its part."""
     if mesh.pipeline < 2:
         return
-    micro_batches, rows = model.micro_batches(mesh.data_parallel)
+    micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
     size_bytes = rows * model.sequence * model.width * model.value_bytes / mesh.tensor
     yield Traffic(
         PIPELINE,
