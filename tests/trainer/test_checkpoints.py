@@ -95,29 +95,6 @@ def durable(ended):
     return max((report.step for report in ended.reports if isinstance(report, CheckpointDurable)), default=None)
 
 
-@pytest.mark.parametrize("first_point", range(1, 5))
-def test_a_kill_at_any_point_of_a_save_leaves_a_checkpoint_that_was_committed(tmp_path, first_point):
-    survived = 0
-    for point in range(first_point, 60, 4):
-        root = tmp_path / str(point)
-        root.mkdir()
-
-        def work(rank, root=root, point=point):
-            checkpoints, state = opened(root, rank, 1, attempt=1, keep=2)
-            assert load(checkpoints, state) is None
-            save_steps(checkpoints, state, [1, 2])
-            die_at(point)
-            save_steps(checkpoints, state, [3, 4])
-
-        (ended,) = run(work, 1, tmp_path / f"kill-{point}")
-        survived += ended.code == 0
-        (after,) = read(root, 2, [(1, -1)])
-        assert after.code == 0, after.output
-        known = durable(ended)
-        assert after.result in {repr((1, known)), repr((1, known + 1))}, "a durable checkpoint was lost"
-    assert survived, "the last points lie beyond the end: no point of the saves was left out"
-
-
 @pytest.mark.parametrize(("victim", "point"), [(0, 1), (0, 4), (0, 8), (0, 12), (1, 1), (1, 2)])
 def test_a_rank_killed_during_a_save_of_two_leaves_the_checkpoint_before(tmp_path, victim, point):
     root = tmp_path / "root"

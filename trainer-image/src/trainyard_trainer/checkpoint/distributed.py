@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.optim import Optimizer
 from trainyard.contract.plan import Axis, Lineage, Mark
 
@@ -33,6 +34,8 @@ from trainyard_trainer.report import Reporter
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+MEETING: Final = timedelta(minutes=2)
+"""How long the ranks of the saves' own group may take to find each other; they have met before."""
 PATIENCE: Final = timedelta(minutes=30)
 """How long a rank waits for one that writes or verifies more slowly. A peer that died is seen at once, by its connection."""
 SMOOTHING: Final = 0.3
@@ -124,7 +127,8 @@ class Checkpoints:
     _background: Background = field(init=False)
 
     def __post_init__(self) -> None:
-        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=PATIENCE))
+        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=MEETING))
+        _set_pg_timeout(PATIENCE, self._group)
         self._background = Background(self._group, in_process=self.in_process)
 
     # Load

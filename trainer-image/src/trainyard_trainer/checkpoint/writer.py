@@ -95,6 +95,10 @@ class _Through(FileSystem):
         try:
             yield stream
             stream.close()
+        except Exception:
+            if stream.error is not None:
+                raise stream.error from None  # torch's archive says only that a position is not what it expected
+            raise
         finally:
             stream.abandon()
         self._written[path.name] = (stream.size, stream.digest.hexdigest())
@@ -111,7 +115,10 @@ class _Through(FileSystem):
 
 
 class _HashingStream(io.BufferedIOBase):
-    """Append only: what a hash is of must have been written in order. Closing it makes its bytes durable."""
+    """Append only: what a hash is of must have been written in order. Closing it makes its bytes durable.
+
+    error: the first that a write ended with.
+    """
 
     def __init__(self, files: Files, path: Path, cancelled: Tensor | None) -> None:
         self._files = files
@@ -119,16 +126,22 @@ class _HashingStream(io.BufferedIOBase):
         self._raw: BinaryIO | None = files.create(path)
         self.digest = hashlib.sha256()
         self.size = 0
+        self.error: Exception | None = None
 
     def write(self, data: Any) -> int:
         if self._raw is None:
             raise ValueError("the file is closed")
-        if self._cancelled is not None and self._cancelled.item():
-            raise Cancelled("a newer save takes its place")
-        view = memoryview(data)
-        self.digest.update(view)
+        try:
+            if self._cancelled is not None and self._cancelled.item():
+                raise Cancelled("a newer save takes its place")
+            view = memoryview(data)
+            self.digest.update(view)
+            self._raw.write(view)
+        except Exception as error:
+            self.error = self.error or error
+            raise
         self.size += view.nbytes
-        return self._raw.write(view)
+        return view.nbytes
 
     def tell(self) -> int:
         return self.size
