@@ -27,7 +27,7 @@ from trainyard.contract.plan import Plan
 from trainyard.contract.preflight import Finding, Preflight, PreflightResult
 
 from trainyard_trainer.preflight import exchange, judge, pairs
-from trainyard_trainer.preflight.exchange import Timed
+from trainyard_trainer.preflight.exchange import WAYS, Timed
 from trainyard_trainer.preflight.judge import Exchange, Verdict
 from trainyard_trainer.preflight.pairs import Turns
 from trainyard_trainer.preflight.unlike import Compared, compare
@@ -185,7 +185,7 @@ class _Gang:
             other = pairs.partner(turn, self.node)
             if other is not None:
                 peer = other * self.processes + self.local
-                timed = self._try(exchange.with_peer(group, peer, self.device), TURN_SHARE)
+                timed = self._try(exchange.with_peer(group, self.rank, peer, self.device), TURN_SHARE, WAYS)
                 mine.append(timed.bytes_per_second if timed is not None else 0.0)
         if mine:
             self._store.set(f"{name}/{self.rank}", json.dumps(mine))
@@ -213,12 +213,12 @@ class _Gang:
                 found.append((a, b, min(reached) * self.processes))
         return found
 
-    def _try(self, once: Callable[[int], float], share: float) -> Timed | None:
+    def _try(self, once: Callable[[int], float], share: float, times: int = 1) -> Timed | None:
         """None where it did not get through; the group is of no use then."""
         if self._broken:
             return None
         try:
-            return exchange.grow(once, self.asked.message_bytes, share * self.asked.budget_seconds)
+            return exchange.grow(once, self.asked.message_bytes, share * self.asked.budget_seconds, times)
         except (RuntimeError, dist.DistError) as error:
             log.warning("rank %s: %s", self.rank, error)
             self._broken = True
