@@ -236,8 +236,9 @@ class Session:
     ) -> None:
         """A step is done; loss is the mean over the global batch, samples the digest of its sample ids."""
         self.steps_done = step
-        if self._history is not None:
-            self._history.add(step, samples, loss)
+        with self._history_is_worth_no_training():
+            if self._history is not None:
+                self._history.add(step, samples, loss)
         self.report.step(step, loss=loss, tokens=tokens, step_seconds=step_seconds, grad_norm=grad_norm, digest=samples)
 
     def save(
@@ -281,9 +282,10 @@ class Session:
     def close(self) -> None:
         """See the save under way to its end, and end the history file."""
         self._finish()
-        if self._history is not None:
-            self._history.close()
-            self._history = None
+        with self._history_is_worth_no_training():
+            if self._history is not None:
+                self._history.close()
+        self._history = None
 
     def drain(self) -> None:
         """The training has failed: a save under way may still become durable, but not for long is it waited for."""
@@ -324,8 +326,18 @@ class Session:
         return bool(vector.item() > 0)
 
     def _sync_history(self) -> None:
-        if self._history is not None:
-            self._history.sync()
+        with self._history_is_worth_no_training():
+            if self._history is not None:
+                self._history.sync()
+
+    @contextmanager
+    def _history_is_worth_no_training(self) -> Iterator[None]:
+        """A volume that is full or gone ends the file for this attempt, and not the training."""
+        try:
+            yield
+        except OSError as error:
+            self._history = None
+            self._warn("HistoryNotWritten", f"history.jsonl: {error.strerror}; the steps from now on will be missing")
 
     @contextmanager
     def _lasting_errors_are_the_users(self) -> Iterator[None]:

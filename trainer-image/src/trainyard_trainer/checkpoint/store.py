@@ -13,6 +13,7 @@ rename or unlink.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -130,6 +131,8 @@ class Folder:
             with self.files.read(self.own / GANG) as stream:
                 gang = stream.read().decode(errors="replace")
         except FileNotFoundError:
+            if not self.root.exists():
+                raise FileNotFoundError(errno.ENOENT, "the volume is not there any more", str(self.root)) from None
             raise Superseded(f"{self.own} was taken away: this attempt has been given up") from None
         if gang != self.gang:
             raise Superseded(
