@@ -17,8 +17,8 @@ from trainyard.world.records import Trial, Verdict
 
 @st.composite
 def queues(draw: st.DrawFn) -> Pretend:
-    """Twelve nodes with jobs on them and jobs that wait; some nodes are cordoned, or taken by somebody else."""
-    cluster = Pretend().with_nodes(spines=2, leaves=2, per_leaf=3).with_class("high", 10)
+    """Twelve nodes with jobs on them and jobs that wait, all of one priority; some are cordoned, or taken by somebody else."""
+    cluster = Pretend().with_nodes(spines=2, leaves=2, per_leaf=3)
     for name in draw(st.lists(st.sampled_from(sorted(cluster.nodes)), max_size=3, unique=True)):
         if draw(st.booleans()):
             cluster.foreign(name)
@@ -29,8 +29,6 @@ def queues(draw: st.DrawFn) -> Pretend:
         level = draw(st.sampled_from([None, None, "spine", "leaf"]))
         if level is not None:
             spec["placement"] = {"within": {"level": level, "required": True}}
-        if draw(st.integers(0, 3)) == 0:
-            spec["priorityClassName"] = "high"
         if draw(st.booleans()):
             spec["maxRuntime"] = draw(st.sampled_from(["2h", "4h"]))
         cluster.submit(f"j{n}", draw(st.integers(1, 8)), **spec)
@@ -80,3 +78,21 @@ def test_whatever_is_advised_starts_the_job(cluster: Pretend) -> None:
                 assert after.job(job.name).status.attempt == job.status.attempt + 1, (job.name, way)
                 checked += 1
     assume(checked)
+
+
+def test_whom_another_would_take_nodes_from_comes_back_first() -> None:
+    """With peer gone, older takes the nodes of low as well, who then waits for the two that are left: before behind."""
+    cluster = Pretend().with_nodes(spines=1, leaves=1, per_leaf=7).with_class("high", 10)
+    cluster.submit("low", 3)
+    cluster.submit("peer", 3, priorityClassName="high")
+    cluster.tick(10)
+    cluster.submit("older", 5, priorityClassName="high")
+    cluster.tick(5)
+    cluster.submit("behind", 2)
+    cluster.tick(5)
+    answer = ask(cluster.world(), cluster.job("behind"), cluster.now)
+    assert answer.explanation is not None
+    texts = [way.text for way in answer.explanation.ways]
+    assert any(text.startswith("team/low yields") for text in texts)
+    assert not any("team/peer" in text for text in texts)
+    assert [way.text.split(",")[0] for way in answer.passed if way.kind is Kind.YIELD] == ["team/peer yields"]

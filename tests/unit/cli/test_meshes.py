@@ -40,7 +40,6 @@ def test_the_mesh_of_the_job_is_marked_and_every_other_has_its_memory_step_or_re
     assert marked[0].startswith("*  shard 64 ")
     assert " GB of " in marked[0]
     assert marked[0].rstrip().endswith("%")
-    assert any("tensor: not run by the built-in trainer" in line for line in found)
     assert any("needs " in line and "usable GB" in line for line in found)
     assert any("links: assumed: 8 x 400 Gb/s" in line for line in found)
 

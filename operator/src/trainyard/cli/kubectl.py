@@ -16,11 +16,12 @@ from typing import Final
 
 from trainyard import __version__
 from trainyard.api.model import duration_seconds
-from trainyard.cli import planned, simulate, why
+from trainyard.cli import env, planned, simulate, why
 from trainyard.cli.layout import WIDTH
 from trainyard.cli.manifests import ManifestError, read_jobs, read_text
 from trainyard.cli.page import status_page
 from trainyard.cli.question import ask
+from trainyard.cli.launchers import ask_launchers
 from trainyard.cli.reading import namespace_of, read_job, read_world, read_yard
 from trainyard.cli.turns import waits
 from trainyard.cli.yard import MOST_NODES, topology_page
@@ -63,6 +64,12 @@ def _parser() -> argparse.ArgumentParser:
     reasons = commands.add_parser("why", help="why a job waits and what would start it, or why it has its nodes")
     reasons.add_argument("job", metavar="JOB", help="name of the TrainingJob")
     reasons.set_defaults(page=_why)
+    variables = commands.add_parser("env", help="every variable of a job's trainer container, with who said it and why")
+    variables.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    variables.add_argument(
+        "--rank", type=int, metavar="N", help="only those of one node rank; otherwise all, told apart"
+    )
+    variables.set_defaults(page=_env)
     plan = commands.add_parser(
         "plan",
         help=f"what would become of a job if it were applied now; exit code {planned.WOULD_WAIT} if it would wait",
@@ -92,9 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a line for each node; otherwise in clusters of up to {MOST_NODES} nodes alone",
     )
     topology.set_defaults(page=_topology)
-    for command in (status, reasons, plan, simulation):
+    for command in (status, reasons, variables, plan, simulation):
         command.add_argument("-n", "--namespace", help="the job's; otherwise that of the kubeconfig's current context")
-    for command in (status, reasons, plan, simulation, topology):
+    for command in (status, reasons, variables, plan, simulation, topology):
         command.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
     return parser
 
@@ -125,6 +132,20 @@ async def _why(options: argparse.Namespace) -> Said:
     if world is None:
         return why.recorded_page(job, now, _width()), 0
     return why.waiting_page(ask(world, world.jobs.get(job.uid, job), now), now, _width()), 0
+
+
+async def _env(options: argparse.Namespace) -> Said:
+    namespace = options.namespace or namespace_of(options.kubeconfig)
+    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        job, members = await read_job(client, namespace, options.job)
+        if job.spec is None:
+            return why.other_page(job, _width()), 1
+        world = await read_yard(client)
+        seated = await ask_launchers(client, env.seats(job, members), options.rank)
+    try:
+        return env.env_page(job, env.settings_of(world, job, seated), seated, options.rank, _width()), 0
+    except ValueError as error:
+        raise ManifestError(str(error)) from error
 
 
 async def _plan(options: argparse.Namespace) -> Said:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.conditions import Phase
@@ -51,24 +51,28 @@ def ask(world: World, job: Job, now: float) -> Answer:
     """What becomes of a job that waits (`turns.waits`), or would be new. It need not be in the world."""
     queue = turns(replace(world, jobs={**world.jobs, job.uid: job}), now)
     ahead = queue.ahead(job)
+    served = queue.serve(queue.room(), queue.jobs)
     answer = Answer(
         job=job,
         tree=queue.inventory.tree,
-        status=queue.serve(queue.room(), queue.jobs)[job.uid],
+        status=served[job.uid],
         priority=queue.priority(job),
         ahead=tuple(Ahead(one.key, one.spec.nodes if one.spec else 0, queue.priority(one)) for one in ahead),
     )
     if answer.starts is not None:
         return answer
     case = queue.case(job)
-    found = explain(case)
-    sure = tuple(way for way in found.ways if not ahead or _holds(queue, case, job, way))
+    found, victims = explain(case), _victims(served)
+    sure = tuple(way for way in found.ways if not ahead or _holds(queue, case, job, way, victims))
     passed = tuple(way for way in found.ways if way not in sure)
     return replace(answer, case=case, explanation=replace(found, ways=sure), passed=passed)
 
 
-def _holds(queue: Turns, case: Case, job: Job, way: Way) -> bool:
-    """Whether the job would start in its turn, those ahead having had theirs on the nodes that a way makes free."""
+def _holds(queue: Turns, case: Case, job: Job, way: Way, victims: frozenset[str]) -> bool:
+    """Whether the job would start in its turn, those ahead having had theirs on the nodes that a way makes free.
+
+    victims: whom jobs of the queue take nodes from as it is.
+    """
     if way.kind not in _OF_OTHERS:
         return True
     if way.kind in (Kind.UNCORDON, Kind.READY):
@@ -80,8 +84,15 @@ def _holds(queue: Turns, case: Case, job: Job, way: Way) -> bool:
     for usage in _freed(case, way):
         room.now.give(usage)
         room.soon.give(usage)
-    status = queue.serve(room, without(queue.jobs, way.jobs))[job.uid]
-    return status.phase is Phase.STARTING
+    after = queue.serve(room, without(queue.jobs, way.jobs))
+    # Whom another job takes its nodes from then, comes back into the queue before this one.
+    return after[job.uid].phase is Phase.STARTING and _victims(after) <= victims
+
+
+def _victims(statuses: Mapping[str, TrainingJobStatus]) -> frozenset[str]:
+    """Whom jobs of the queue take nodes from."""
+    reserved = (status.reservation for status in statuses.values())
+    return frozenset(victim.uid for one in reserved if one is not None for victim in one.victims)
 
 
 _OF_OTHERS = frozenset({Kind.YIELD, Kind.WAIT, Kind.FREE, Kind.UNCORDON, Kind.READY})
