@@ -17,11 +17,11 @@ from typing import Final
 from trainyard import __version__
 from trainyard.api.model import duration_seconds
 from trainyard.cli import env, planned, simulate, why
+from trainyard.cli.launchers import ask_launchers
 from trainyard.cli.layout import WIDTH
 from trainyard.cli.manifests import ManifestError, read_jobs, read_text
 from trainyard.cli.page import status_page
 from trainyard.cli.question import ask
-from trainyard.cli.launchers import ask_launchers
 from trainyard.cli.reading import namespace_of, read_job, read_world, read_yard
 from trainyard.cli.turns import waits
 from trainyard.cli.yard import MOST_NODES, topology_page
