@@ -84,7 +84,7 @@ def test_warnings_stand_at_the_end_and_a_reserved_name_is_said_to_be_dropped() -
     assert "\nRANK=7" not in page
     warnings = page[page.index("Warnings:") :]
     assert "NCCL_IB_TC" in warnings
-    assert "  - RANK: is the plan's to say; the template's value is left out\n" in warnings
+    assert "  - RANK is left out: who a process is" in warnings
 
 
 def test_a_job_that_waits_is_shown_what_it_would_get() -> None:

@@ -81,7 +81,7 @@ def env_page(job: Job, settings: Settings, seated: Sequence[Seat], rank: int | N
         _who(job, seated, 0 if rank is None else rank, ranks - 1 if rank is None else rank, ranks, width),
         _variables(found, width),
         _more(job, width),
-        _warnings(settings, of_template, shown, width),
+        _warnings(settings, shown, width),
     ]
     return page(parts)
 
@@ -181,21 +181,14 @@ def _more(job: Job, width: int) -> Iterator[str]:
         yield from wrapped(text, width=width)
 
 
-def _warnings(
-    settings: Settings, of_template: Sequence[Mapping[str, Any]], shown: Sequence[Seat], width: int
-) -> Iterator[str]:
-    ignored = sorted({str(v.get("name")) for v in of_template if is_reserved_env(str(v.get("name")))})
-    said = [
-        *settings.warnings,
-        *(f"{name}: is the plan's to say; the template's value is left out" for name in ignored),
-    ]
+def _warnings(settings: Settings, shown: Sequence[Seat], width: int) -> Iterator[str]:
     of_pods: dict[str, list[int]] = {}
     for seat in shown:
         for warning in (*seat.found.refused, *seat.found.faults, *seat.found.warnings) if seat.found else ():
             of_pods.setdefault(warning, []).append(seat.rank)
-    if said or of_pods:
+    if settings.warnings or of_pods:
         yield "Warnings:"
-    for warning in said:
+    for warning in settings.warnings:
         yield from wrapped(warning, "  - ", width=width)
     for warning, ranks in of_pods.items():
         yield from wrapped(f"rank{'s' if len(ranks) > 1 else ''} {numbers(ranks)}: {warning}", "  - ", width=width)
