@@ -205,6 +205,7 @@ def plan_file(
     trainer: Mapping[str, Any] = TINY,
     mesh: Sequence[Axis] = (),
     every_steps: int | None = None,
+    every_auto: bool = False,
     keep: int = 3,
 ) -> dict[str, str]:
     """Write plan.json as the operator would, one process a member; the answer is the environment that points to it."""
@@ -219,7 +220,7 @@ def plan_file(
         mesh=tuple(mesh) or (Axis("shard", ranks),),
         process_group_timeout_seconds=60.0,
         lineage=Lineage(tuple(Mark(*mark) for mark in history), Mark(*resume) if resume else None),
-        checkpoints=Checkpoints(str(folder), every_steps=every_steps, keep=keep),
+        checkpoints=Checkpoints(str(folder), every_steps=every_steps, every_auto=every_auto, keep=keep),
         trainer=dict(trainer),
     )
     path.write_text(encode(plan))

@@ -68,6 +68,8 @@ def test_an_interval_is_steps_or_seconds() -> None:
     by_time = TrainingJob.model_validate(a_job(checkpoint={"every": "5m"})).spec.checkpoint
     assert (by_steps.every_steps, by_steps.every_seconds) == (200, None)
     assert (by_time.every_steps, by_time.every_seconds) == (None, 300)
+    left_open = TrainingJob.model_validate(a_job(checkpoint={"every": "auto"})).spec.checkpoint
+    assert (left_open.every_steps, left_open.every_seconds) == (None, None)
 
 
 GPUS = {"resources": {"limits": {"nvidia.com/gpu": "8", "rdma/ib": 8, "cpu": 96}}}

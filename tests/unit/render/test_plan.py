@@ -1,12 +1,13 @@
 """A placement becomes a plan that the launcher can read."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clusters import a_node, a_tree, clusters
 from support.rendering import UID, a_job, a_plan
 from trainyard.api.training_job import LineageMark, ResumePoint, TrainingJobStatus
 from trainyard.contract.plan import Axis, Checkpoints, Lineage, Mark, decode, digest, encode
-from trainyard.render.plan import checkpoint_folder
+from trainyard.render.plan import checkpoint_folder, observed
 
 VOLUME = {"volumes": [{"name": "checkpoints", "persistentVolumeClaim": {"claimName": "checkpoints"}}]}
 
@@ -70,6 +71,22 @@ def test_a_volume_that_the_template_does_not_mount_is_mounted_for_it():
     assert checkpoints is not None
     assert checkpoints.folder == f"/checkpoints/research.small-lm.{UID[:8]}"
     assert (checkpoints.every_steps, checkpoints.every_seconds) == (None, 90.0)
+
+
+def test_an_interval_left_open_comes_with_how_often_the_job_failed():
+    job = a_job(pod=VOLUME, checkpoint={"volume": "checkpoints", "every": "auto"})
+    checkpoints = a_plan(job).checkpoints
+    assert checkpoints is not None
+    assert checkpoints.every_auto
+    assert (checkpoints.every_steps, checkpoints.every_seconds, checkpoints.failures) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [((), (0, 0.0)), ((5.0,), (1, 1000.0)), ((0.0, 50.0, 100.0), (3, 150.0)), ((0.0, 900.0), (2, 1000.0))],
+)
+def test_failures_are_counted_over_the_time_between_them(failures, expected):
+    assert observed(failures, 1000.0) == expected
 
 
 def test_without_a_volume_nothing_is_saved():

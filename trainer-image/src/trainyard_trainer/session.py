@@ -47,7 +47,7 @@ from trainyard.contract.codec import dumps
 from trainyard.contract.plan import Axis, Lineage, Mark
 
 from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifies, SaveFailed, What, tensors
-from trainyard_trainer.checkpoint.pace import gives_up
+from trainyard_trainer.checkpoint.pace import FIRST_SECONDS, Cost, gives_up, interval_seconds, mttf_seconds
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.store import Folder, WrongFolder, last_attempt
 from trainyard_trainer.configuration import Assignment, BadConfiguration, local_environment
@@ -59,6 +59,7 @@ from trainyard_trainer.report import Phase, Reporter
 
 log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 120.0  # of collectives, where no plan says another
+SMOOTHING = 0.3  # weight of the newest step in the moving averages of their time
 DRAIN_SECONDS = (
     20.0  # for the end of a save when the training has failed; the launcher ends the others 5 s after the first
 )
@@ -122,7 +123,9 @@ class Session:
         self._store: Checkpoints | None = None
         self._history: History | None = None
         self._stop = self._save = self._fresh = self._busy = self._late = False
-        self._saved_at = time.monotonic()
+        self._opened_at = self._saved_at = time.monotonic()
+        self._restart_seconds = self._stall_seconds = 0.0
+        self._step_seconds: dict[bool, float] = {}  # a moving average, apart for steps beside a save
         self.steps_done = 0
         if settings is not None:
             root = Path(settings.folder)
@@ -228,7 +231,7 @@ class Session:
             self.steps_done = record.step if record else 0
             self._open_history(self.steps_done)
             store.warm(state)
-            optimizer.register_step_pre_hook(lambda *_: store.staged())
+            optimizer.register_step_pre_hook(lambda *_: self._wait_for_the_copy(store))
         return self.steps_done
 
     def step_done(
@@ -236,6 +239,12 @@ class Session:
     ) -> None:
         """A step is done; loss is the mean over the global batch, samples the digest of its sample ids."""
         self.steps_done = step
+        if self._restart_seconds:
+            beside = self._store is not None and self._store.flight is not None
+            before = self._step_seconds.get(beside, step_seconds)
+            self._step_seconds[beside] = before + SMOOTHING * (step_seconds - before)
+        else:  # the first step compiles and allocates: it belongs to the restart
+            self._restart_seconds = time.monotonic() - self._opened_at
         with self._history_is_worth_no_training():
             if self._history is not None:
                 self._history.add(step, samples, loss)
@@ -251,6 +260,7 @@ class Session:
         """
         if self._store is None:
             return
+        began = time.monotonic()
         self._finish()
         mark = Mark(self.attempt, self.steps_done)
         if self._store.last is None or self._store.last.record.mark != mark:
@@ -262,6 +272,7 @@ class Session:
                 self._store.start(state, what)
         self._requests.saved()
         self._save, self._late, self._saved_at = False, False, time.monotonic()
+        self._stall_seconds = self._saved_at - began
 
     def leave(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
         """All ranks agreed to stop: save, also where no step was made since the last attempt's commit.
@@ -286,6 +297,20 @@ class Session:
             if self._history is not None:
                 self._history.close()
         self._history = None
+
+    @property
+    def save_every_seconds(self) -> float | None:
+        """The interval between saves as it is now; None where it is a number of steps, or nothing is saved."""
+        settings = self._settings
+        if settings is None or not settings.every_auto:
+            return settings.every_seconds if settings else None
+        save_seconds = self._store.save_seconds if self._store else None
+        if save_seconds is None:
+            return FIRST_SECONDS
+        alone, beside = self._step_seconds.get(False), self._step_seconds.get(True)
+        slower = max(beside / alone - 1, 0.0) if alone and beside else 0.0
+        cost = Cost(self._stall_seconds, save_seconds, slower, self._restart_seconds)
+        return interval_seconds(cost, mttf_seconds(self.ranks, settings.failures, settings.over_seconds))
 
     def drain(self) -> None:
         """The training has failed: a save under way may still become durable, but not for long is it waited for."""
@@ -324,6 +349,12 @@ class Session:
         vector = torch.tensor((given_up,), dtype=torch.float64, device=self.device)
         dist.all_reduce(vector)
         return bool(vector.item() > 0)
+
+    def _wait_for_the_copy(self, store: Checkpoints) -> None:
+        if store.flight is not None and not store.flight.copied.done():
+            began = time.monotonic()
+            store.staged()
+            self._stall_seconds += time.monotonic() - began
 
     def _sync_history(self) -> None:
         with self._history_is_worth_no_training():
@@ -389,7 +420,7 @@ class Session:
             self._warn("ConfigurationChanged", f"the configuration differs from that of step {record.step}")
 
     def _save_is_due(self) -> bool:
-        every = self._settings.every_seconds if self._settings else None
+        every = self.save_every_seconds
         return every is not None and time.monotonic() - self._saved_at >= every
 
     def _warn(self, reason: str, message: str) -> None:

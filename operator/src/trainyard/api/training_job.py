@@ -26,7 +26,7 @@ from trainyard.api.model import (
     duration_seconds,
     positive_duration,
 )
-from trainyard.api.parallelism import Parallelism
+from trainyard.api.parallelism import AUTO, Parallelism
 from trainyard.api.template import TEMPLATE_SCHEMA, is_our_image, requested_accelerators, trainer_container
 from trainyard.api.trainer import TrainerConfig
 
@@ -39,9 +39,11 @@ def _checked_interval(value: object) -> object:
         if value < 1:
             raise ValueError(f"{value} is too small; use 1 step or more, or a time such as 5m")
         return value
+    if value == AUTO:
+        return value
     if isinstance(value, str):
         return positive_duration(value)
-    raise ValueError(f"{value!r} is neither steps nor a time; use a number such as 200, or a time such as 5m")
+    raise ValueError(f"{value!r} is neither steps nor a time; use a number such as 200, a time such as 5m, or auto")
 
 
 Interval = Annotated[
@@ -53,15 +55,15 @@ Interval = Annotated[
             "maxLength": 32,
             "x-kubernetes-validations": [
                 {
-                    "rule": "type(self) == int ? self >= 1 : "
+                    "rule": f"type(self) == int ? self >= 1 : string(self) == '{AUTO}' || "
                     f"string(self).matches('{DURATION_PATTERN}') && duration(string(self)) > duration('0s')",
-                    "message": "neither steps nor a time; use a number of steps, such as 200, or a time, such as 5m",
+                    "message": "neither steps nor a time; use a number of steps, such as 200, a time, such as 5m, or auto",
                 }
             ],
         }
     ),
 ]
-"""How often: an int is a number of steps, a text is a time."""
+"""How often: an int is a number of steps, a text is a time or AUTO."""
 
 
 class Within(ApiModel):
@@ -114,7 +116,9 @@ class CheckpointPolicy(ApiModel):
     """Name of a volume of the template that all nodes share (ReadWriteMany). Left out: nothing is saved, and a restarted job
     begins anew. Fixed for the life of the job."""
     every: Interval = "5m"
-    """Interval between saves: a number of steps, such as 200, or a time, such as 5m."""
+    """Interval between saves: a number of steps, such as 200, a time, such as 5m, or auto: what loses least time, by what saves
+    cost and how often the job has failed, between 10 s and 30 min. auto is for the built-in trainer and scripts that ask
+    `session.should_save`."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many checkpoints stay on the volume; the one to resume from always does."""
     grace: Duration = "2m"
@@ -127,8 +131,8 @@ class CheckpointPolicy(ApiModel):
 
     @property
     def every_seconds(self) -> float | None:
-        """The interval in seconds, None where it is a number of steps."""
-        return duration_seconds(self.every) if isinstance(self.every, str) else None
+        """The interval in seconds, None where it is a number of steps or AUTO."""
+        return duration_seconds(self.every) if isinstance(self.every, str) and self.every != AUTO else None
 
     @property
     def grace_seconds(self) -> float:

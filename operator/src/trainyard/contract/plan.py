@@ -89,12 +89,16 @@ class Checkpoints:
 
     folder: absolute path in the pod, on the volume that all members share; it belongs to this job alone (its uid is in it).
     every_steps / every_seconds: the interval; whichever is set; neither: only when asked to stop and at the end.
+    every_auto: the trainer finds the interval itself, from what it measures and from `failures` of the job in `over_seconds`.
     keep: how many commits stay. grace_seconds: the longest that the save at a stop may take.
     """
 
     folder: str
     every_steps: int | None = None
     every_seconds: float | None = None
+    every_auto: bool = False
+    failures: int = 0
+    over_seconds: float = 0.0
     keep: int = 3
     grace_seconds: float = 120.0
 

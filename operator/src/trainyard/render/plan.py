@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trainyard.api.model import duration_seconds
 from trainyard.api.names import RENDEZVOUS_PORT, service_name
+from trainyard.api.parallelism import AUTO
 from trainyard.api.template import mount_path, trainer_container
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.contract.plan import Axis, Checkpoints, Domain, Lineage, Mark, Member, Plan
@@ -85,14 +87,32 @@ def _checkpoints(job: Job) -> Checkpoints | None:
     folder = checkpoint_folder(job)
     if folder is None:
         return None
-    policy = _spec(job).checkpoint
+    spec = _spec(job)
+    policy = spec.checkpoint
+    failures, over_seconds = observed(job.status.restarts.failure_times, duration_seconds(spec.restart.per))
     return Checkpoints(
         folder=folder,
         every_steps=policy.every_steps,
         every_seconds=policy.every_seconds,
+        every_auto=policy.every == AUTO,
+        failures=failures,
+        over_seconds=over_seconds,
         keep=policy.keep,
         grace_seconds=policy.grace_seconds,
     )
+
+
+def observed(failure_times: Sequence[float], window_seconds: float) -> tuple[int, float]:
+    """How often the job failed, in how many seconds: what its next failure is expected by.
+
+    failure_times: those that still count, oldest first. Two or more say it by the time between them; the window in which
+    they are counted bounds it, and is all that is known of a single one.
+    """
+    failures = len(failure_times)
+    if failures < 2:
+        return failures, failures * window_seconds
+    between = (failure_times[-1] - failure_times[0]) / (failures - 1)
+    return failures, min(window_seconds, between * failures)
 
 
 def _trainer(spec: TrainingJobSpec) -> Mapping[str, Any] | None:
