@@ -73,7 +73,7 @@ def test_who_comes_first_is_named_with_what_it_asks_for() -> None:
     assert page(cluster, "last")[-1] == (
         "Ahead of it in the queue: team/high (99 nodes, priority 10), team/first (12 nodes)"
     )
-    assert any("Nodes left out: 8 kept for team/first" in line for line in page(cluster, "last"))
+    assert any(line == "Free, but kept: 8 for team/first" for line in page(cluster, "last"))
 
 
 def test_a_job_that_would_be_gone_in_time_is_told_with_which_limit() -> None:

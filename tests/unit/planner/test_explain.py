@@ -139,8 +139,8 @@ def test_the_verdict_counts_and_names_the_best_domain_of_each_level():
     assert found.best == (Best("leaf", "b/leaf-2", 2, 2), Best("spine", "a", 2, 4), Best("cluster", "cluster", 4, 6))
     assert found.excluded == {"cordoned": 1, "taint dedicated not tolerated": 1}
     assert not found.ever
-    kept = explain(replace(scene, without={"a1-1": "default/older"}).case).verdict
-    assert kept.excluded == {"cordoned": 1, "kept for default/older": 1, "taint dedicated not tolerated": 1}
+    kept = explain(replace(scene, without={"a1-1": "default/older", "a1-0": "default/older"}).case)
+    assert (kept.verdict.eligible, kept.verdict.free, kept.kept) == (6, 3, {"default/older": 1})
 
 
 def test_the_sentence_says_the_same():

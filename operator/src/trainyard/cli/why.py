@@ -159,6 +159,9 @@ def _left_out(found: Explanation, width: int) -> Iterator[str]:
     out = ", ".join(f"{n} {reason}" for reason, n in found.verdict.excluded.items())
     if out:
         yield from wrapped(out, "Nodes left out: ", "  ", width)
+    kept = ", ".join(f"{n} for {key}" for key, n in found.kept.items())
+    if kept:
+        yield from wrapped(kept, "Free, but kept: ", "  ", width)
     lacking = ", ".join(f"{n} have too little {resource}" for resource, n in found.lacking.items())
     if lacking:
         yield from wrapped(lacking, "Of the others that are not free: ", "  ", width)

@@ -58,12 +58,14 @@ class Explanation:
     """A verdict with what would help.
 
     lacking: of the eligible nodes without room, which resource they have too little of, with how many nodes, most first.
+    kept: by the key of a job how many nodes with room are kept for it, most first.
     ways: each of them starts the gang, cheapest first. plans: how many plans were tried for that; complete: whether there was
     nothing more to try.
     """
 
     verdict: Verdict
     lacking: Mapping[str, int]
+    kept: Mapping[str, int]
     ways: tuple[Way, ...]
     plans: int
     complete: bool
@@ -81,6 +83,7 @@ def explain(case: Case) -> Explanation:
     return Explanation(
         verdict=verdict(supposed.supply, case.request),
         lacking=_lacking(supposed),
+        kept=_kept(case),
         ways=tuple(found),
         plans=trials.plans,
         complete=not trials.spent,
@@ -156,6 +159,13 @@ def _best(kinds: Sequence[Supply], depth: int) -> Best:
     domain = index.domains[number]
     level = kind.tree.levels[depth - 1].name if depth else CLUSTER
     return Best(level, "/".join(domain.path) or CLUSTER, kind.free_in[number], kind.whole_in[number])
+
+
+def _kept(case: Case) -> Mapping[str, int]:
+    supply = case.room.supply(case.request.demand)
+    position = supply.index.position
+    found = Counter(key for node, key in case.without.items() if node in position and supply.slots[position[node]])
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _lacking(supposed: Supposition) -> Mapping[str, int]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import AVOIDED, Placement, place, required_depth
@@ -16,30 +15,29 @@ from trainyard.planner.request import Request
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
 
-KEPT: Final = "kept for others"
-"""Why a node that an older job is gathering is not eligible."""
-
 
 class Supposition:
     """What one gang would find; it begins as the room is, and the room stays as it is.
 
-    without: nodes that it may not have, besides those that it avoids; where it is a mapping, with the key of the job that each is
-    kept for.
+    without: nodes that it may not have, besides those that it avoids, whatever is free on them: they are kept for others.
+    barred: their positions.
     """
 
     def __init__(self, room: Room, request: Request, without: Collection[str] = (), outlook: Outlook = PLAIN) -> None:
         self.room, self.request, self.outlook = room, request, outlook
         self.demand = request.demand
         self.supply = room.supply(self.demand).without(request.avoid, AVOIDED)
-        for reason, nodes in _kept(without).items():
-            self.supply = self.supply.without(nodes, reason)
+        self.supply = self.supply.without(without) if without else self.supply
+        self.barred = frozenset(
+            position for node in without if (position := self.supply.index.position.get(node)) is not None
+        )
         self._given: dict[str, dict[str, int]] = {}
 
     def fork(self) -> Supposition:
         """Another that begins as this one is."""
         forked = object.__new__(Supposition)
         forked.room, forked.request, forked.outlook = self.room, self.request, self.outlook
-        forked.demand = self.demand
+        forked.demand, forked.barred = self.demand, self.barred
         forked.supply = self.supply.copy()
         forked._given = {node: dict(amounts) for node, amounts in self._given.items()}
         return forked
@@ -49,7 +47,7 @@ class Supposition:
         position, reasons = self.supply.index.position, self.supply.reasons
         for node, amounts in usage.items():
             at = position.get(node)
-            if at is None or reasons[at] is not None:
+            if at is None or reasons[at] is not None or at in self.barred:
                 continue
             given = self._given.setdefault(node, {})
             for name, amount in amounts.items():
@@ -83,12 +81,3 @@ class Supposition:
         """The gang's nodes, if there were some."""
         found = place(self.supply, replace(self.request, avoid=frozenset()), self.outlook)
         return found if isinstance(found, Placement) else None
-
-
-def _kept(without: Collection[str]) -> dict[str, list[str]]:
-    """Nodes by why they are out."""
-    found: dict[str, list[str]] = {}
-    for node in without:
-        reason = f"kept for {without[node]}" if isinstance(without, Mapping) else KEPT
-        found.setdefault(reason, []).append(node)
-    return found

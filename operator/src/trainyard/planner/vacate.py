@@ -37,7 +37,7 @@ def _might(trials: Trials, candidate: Candidate, depth: int) -> bool:
     gained: dict[int, int] = {}
     for node, amounts in candidate.usage.items():
         at = base.index.position.get(node)
-        if at is None or base.reasons[at] is not None:
+        if at is None or base.reasons[at] is not None or at in trials.base.barred:
             continue
         more = trials.case.room.slots_with(trials.base.demand, node, amounts) - base.slots[at]
         around = next(n for n in base.index.around(at) if domains[n].depth == depth)
@@ -109,7 +109,8 @@ def free(trials: Trials) -> Iterator[Way]:
     ]
     for short_of, number, kind in sorted(could, key=lambda one: one[:2])[:MOST_OF_A_KIND]:
         domain = supply.index.domains[number]
-        taken = {p: _in_use(case, p) for p in range(domain.first, domain.end) if kind.whole[p] > kind.slots[p]}
+        inside = (p for p in range(domain.first, domain.end) if p not in trials.base.barred)
+        taken = {p: _in_use(case, p) for p in inside if kind.whole[p] > kind.slots[p]}
         chosen, lacking = list[int](), short_of
         for position in sorted(taken, key=lambda p: (kind.slots[p] - kind.whole[p], taken[p], p)):
             if lacking <= 0:
@@ -118,7 +119,7 @@ def free(trials: Trials) -> Iterator[Way]:
             lacking -= kind.whole[position] - kind.slots[position]
         supposed = trials.base.fork()
         supposed.empty(chosen)
-        if trials.plan(supposed) is None:
+        if lacking > 0 or trials.plan(supposed) is None:
             continue
         names = tuple(supply.index.names[position] for position in sorted(chosen))
         where = name_of(trials, number)
