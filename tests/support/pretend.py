@@ -21,6 +21,7 @@ from trainyard.cycle import cycle
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import (
     Answer,
+    Fabric,
     Job,
     Membership,
     Node,
@@ -76,6 +77,7 @@ class Pretend:
     pods: dict[str, Pod] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     classes: dict[str, PriorityClass] = field(default_factory=dict)
+    fabrics: dict[str, Fabric] = field(default_factory=dict)
     plans: dict[tuple[str, str], Plan] = field(default_factory=dict)
     launchers: dict[str, Launcher] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -179,10 +181,12 @@ class Pretend:
             if pod.node == name and pod.uid in self.launchers:
                 self.launchers[pod.uid].frozen = True
 
-    def foreign(self, node: str, gpus: int = 8, name: str = "") -> None:
-        """A pod of somebody else, bound."""
+    def foreign(self, node: str, gpus: int = 8, name: str = "", **others: int) -> None:
+        """A pod of somebody else, bound. others: what it takes besides, by resource."""
         uid = name or f"foreign-{self._next()}"
-        self.pods[uid] = Pod("other", uid, uid, self.now, node, "Running", {"nvidia.com/gpu": gpus, "pods": 1})
+        self.pods[uid] = Pod(
+            "other", uid, uid, self.now, node, "Running", {"nvidia.com/gpu": gpus, "pods": 1, **others}
+        )
 
     # What a test asks -------------------------------------------------------------------------------------------------
 
@@ -215,6 +219,7 @@ class Pretend:
             pods=dict(self.pods),
             jobs=dict(self.jobs),
             priority_classes=dict(self.classes),
+            fabrics=dict(self.fabrics),
             answers=dict(self.answers),
             trials=dict(self.trials),
         )

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from trainyard.api.template import pod_spec, requested_accelerators, trainer_container
+from trainyard.api.template import requested_accelerators, trainer_container
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.cycle.parties import usage_of
+from trainyard.cycle.wishes import member_requests
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
 from trainyard.planner.loss import Loss, loss
 from trainyard.planner.preempt import Candidate
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Job, World
-from trainyard.world.resources import pod_requests
 
 
 def candidates(
@@ -39,7 +39,7 @@ def candidates(
         else:  # the class was deleted; the pods keep what it gave them
             priority = max((pod.priority for pod in live), default=0)
         members = Counter([*(place_of(pod) for pod in live), *unmade])
-        requests = pod_requests(pod_spec(job.spec.template))
+        requests = member_requests(world, job.with_status(status)) if unmade else {}
         found.append(
             Candidate(
                 uid=job.uid,

@@ -52,7 +52,7 @@ def asked_to_grow(world: World, job: Job, gang: Gang, room: Room, now: float) ->
     room: as it is when the queue was served.
     """
     assert job.spec is not None
-    seeker = seeker_of(world, job, room, now)
+    seeker = seeker_of(world, job, room, now, gang.nodes)
     view = room.now.fork()
     view.give(usage_of((place_of(pod), pod.requests) for pod in gang.pods if pod.live))
     if not isinstance(place(view.supply(seeker.request.demand).without(seeker.kept), seeker.request), Placement):

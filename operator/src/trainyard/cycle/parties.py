@@ -11,6 +11,7 @@ from trainyard.cycle.locality import Locality, locality
 from trainyard.cycle.memory import Memory
 from trainyard.cycle.outlook import View
 from trainyard.cycle.room import Kept, Room
+from trainyard.cycle.wishes import wished
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
@@ -63,15 +64,24 @@ class Seeker:
     doubtful: frozenset[str] = frozenset()
 
 
-def seeker_of(world: World, job: Job, room: Room, now: float) -> Seeker:
-    """What a job that waits wants, and what of the room it may not have."""
+def seeker_of(world: World, job: Job, room: Room, now: float, near: Collection[str] = ()) -> Seeker:
+    """What a job wants on the network that most of these nodes are on; where none are given, on that with most nodes."""
+    found = seekers_of(world, job, room, now)
+    wishes = wished(room.now.inventory, world.fabrics, job).wishes
+    return max(zip(wishes, found, strict=True), key=lambda one: one[0].holds(near))[1]
+
+
+def seekers_of(world: World, job: Job, room: Room, now: float) -> tuple[Seeker, ...]:
+    """What a job that waits wants, and what of the room it may not have: once for each network that its gang may be on, that with
+    most nodes first."""
     assert job.spec is not None
     priority = world.priority(job.spec.priority_class_name)
     where = locality(job.spec.placement, job.status, now)
     kept, gone_by = room.kept_from(job.key, priority), gone_by_if_started(job, now)
-    return Seeker(
+    plain = replace(request(job.key, job.spec), level=where.level, required=where.required)
+    first = Seeker(
         job=job,
-        request=replace(request(job.key, job.spec), level=where.level, required=where.required),
+        request=plain,
         priority=priority,
         preempts=preempts(world, job),
         kept=kept,
@@ -80,6 +90,14 @@ def seeker_of(world: World, job: Job, room: Room, now: float) -> Seeker:
         locality=where,
         doubtful=doubtful(job.status, now),
     )
+    wishes = wished(room.now.inventory, world.fabrics, job).wishes
+    return tuple(replace(first, request=replace(plain, requests=wish.requests, among=wish.among)) for wish in wishes)
+
+
+def least(seekers: Collection[Seeker]) -> Resources:
+    """What a member asks on whichever network it is."""
+    asked = [seeker.request.requests for seeker in seekers]
+    return {name: min(of.get(name, 0) for of in asked) for name in asked[0]}
 
 
 def doubtful(status: TrainingJobStatus, now: float) -> frozenset[str]:

@@ -11,31 +11,32 @@ asked to leave.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from trainyard.api.conditions import ConditionType, Reason
-from trainyard.api.template import pod_spec
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.cycle.again import Again, again
 from trainyard.cycle.candidates import candidates
 from trainyard.cycle.gate import gate
 from trainyard.cycle.keeps import keeps
+from trainyard.cycle.members import obstacle
 from trainyard.cycle.outlook import View
-from trainyard.cycle.parties import Parties, Seeker, ends, seeker_of
+from trainyard.cycle.parties import Parties, Seeker, ends, least, seeker_of, seekers_of
 from trainyard.cycle.plans import find, find_fewer
 from trainyard.cycle.quality import quality_of
 from trainyard.cycle.reserve import await_victims, keep_reserved, promise, reserve, standing_of, take
 from trainyard.cycle.room import Room
 from trainyard.cycle.start import Chosen, start
 from trainyard.cycle.stay import stay
-from trainyard.cycle.waiting import Waiting, back_off
+from trainyard.cycle.waiting import Waiting, back_off, wait
+from trainyard.cycle.wishes import member_requests, wished
 from trainyard.lifecycle import conditions
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
-from trainyard.planner.place import Placement
+from trainyard.planner.place import Placement, Shortfall
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, World
-from trainyard.world.resources import pod_requests
 
 
 def serve(
@@ -52,7 +53,7 @@ def serve(
     A job that cannot be served because of a bug of ours has the exception in its place.
     """
     everyone = list(jobs)
-    _count_unmade(everyone, gangs, decisions, room)
+    _count_unmade(world, everyone, gangs, decisions, room)
     for keep in keeps(world, everyone, gangs, decisions, now):
         room.keep(keep)
     waiting = [job for job in everyone if decisions[job.uid].queue]
@@ -84,7 +85,7 @@ def _turn(world: World, job: Job, status: TrainingJobStatus) -> tuple[int, float
 
 
 def _count_unmade(
-    jobs: Iterable[Job], gangs: Mapping[str, Gang], decisions: Mapping[str, Decision], room: Room
+    world: World, jobs: Iterable[Job], gangs: Mapping[str, Gang], decisions: Mapping[str, Decision], room: Room
 ) -> None:
     """Members of started attempts whose pods are still to be made have their room already."""
     for job in jobs:
@@ -93,7 +94,8 @@ def _count_unmade(
             continue
         missing = [seat.rank for seat in gangs[job.uid].seats if seat.pod is None]
         nodes = [reservation.nodes[rank] for rank in missing if rank < len(reservation.nodes)]
-        room.take(nodes, pod_requests(pod_spec(job.spec.template)))
+        if nodes:
+            room.take(nodes, member_requests(world, job.with_status(decisions[job.uid].status)))
 
 
 def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room, now: float) -> Waiting:
@@ -104,37 +106,96 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
     )
     if job.status.not_before is not None and now < job.status.not_before:
         return back_off(job, now)
-    seeker = seeker_of(world, job, room, now)
-    standing = standing_of(world, seeker, room, now)
-    if standing is not None:
-        ready = room.holds(standing.nodes, seeker.request.demand)
-        held = promise(seeker, standing.nodes, standing.spares, room)
-        if ready:
-            return start(world, tree, job, Chosen.reserved(standing, held), now)
-        return await_victims(job, standing, parties, now)
-    found = find(seeker, seeker.kept, parties, room)
-    grows = len(job.status.former.nodes) < seeker.request.nodes if job.status.former is not None else False
-    resumed = None if grows and isinstance(found, Placement) else again(seeker, parties, room)
-    if resumed is not None:
-        return _resume(world, tree, seeker, resumed, parties, room, now)
-    if isinstance(found, Placement):
-        return _begin(world, tree, seeker, found, room, now)
-    lent = find(seeker, seeker.firm, parties, room) if seeker.firm is not seeker.kept else found
-    if isinstance(lent, Placement):
-        return _begin(world, tree, seeker, lent, room, now)
-    later = find(seeker, seeker.kept, parties, room, soon=True)
-    if isinstance(later, Placement):
-        return reserve(seeker, later, (), parties, room, now)
-    taken = take(seeker, parties, room, now) if seeker.preempts else None
-    if taken is not None:
-        return taken
-    fewer = find_fewer(seeker, seeker.kept, parties, room)
+    barred = wished(room.now.inventory, world.fabrics, job).problem
+    if barred:
+        return wait(job.with_status(job.status.but(reservation=None)), Reason.NETWORK_UNCLEAR, barred, (), now)
+    reserved = job.status.reservation
+    if reserved is not None:
+        seeker = seeker_of(world, job, room, now, reserved.nodes)
+        standing = standing_of(world, seeker, room, now)
+        if standing is not None:
+            ready = room.holds(standing.nodes, seeker.request.demand)
+            held = promise(seeker, standing.nodes, standing.spares, room)
+            if ready:
+                return start(world, tree, job, Chosen.reserved(standing, held), now)
+            return await_victims(job, standing, parties, now)
+    return _seek(world, tree, seekers_of(world, job, room, now), parties, room, now)
+
+
+def _seek(world: World, tree: Tree, seekers: Sequence[Seeker], parties: Parties, room: Room, now: float) -> Waiting:
+    """seekers: the same job on each network that its gang may be on. A way that costs others nothing on one of them comes before
+    any that does on another."""
+    job = seekers[0].job
+    former = job.status.former
+    found = _cheapest(seekers, lambda seeker: find(seeker, seeker.kept, parties, room))
+    grows = len(former.nodes) < seekers[0].request.nodes if former is not None else False
+    if former is not None and not (grows and found is not None):
+        seeker = seeker_of(world, job, room, now, former.nodes)
+        resumed = again(seeker, parties, room)
+        if resumed is not None:
+            return _resume(world, tree, seeker, resumed, parties, room, now)
+    if found is not None:
+        return _begin(world, tree, *found, room, now)
+    lenders = [seeker for seeker in seekers if seeker.firm is not seeker.kept]
+    lent = _cheapest(lenders, lambda seeker: find(seeker, seeker.firm, parties, room))
+    if lent is not None:
+        return _begin(world, tree, *lent, room, now)
+    later = _cheapest(seekers, lambda seeker: find(seeker, seeker.kept, parties, room, soon=True))
+    if later is not None:
+        return reserve(*later, (), parties, room, now)
+    for seeker in seekers:
+        taken = take(seeker, parties, room, now) if seeker.preempts else None
+        if taken is not None:
+            return taken
+    fewer = _largest(seekers, lambda seeker: find_fewer(seeker, seeker.kept, parties, room))
     if fewer is not None:
-        return _begin(world, tree, seeker, fewer, room, now)
-    fewer = find_fewer(seeker, seeker.kept, parties, room, soon=True)
+        return _begin(world, tree, *fewer, room, now)
+    fewer = _largest(seekers, lambda seeker: find_fewer(seeker, seeker.kept, parties, room, soon=True))
     if fewer is not None:
-        return reserve(seeker, fewer, (), parties, room, now)
-    return stay(seeker, found, parties, room, now)
+        return reserve(*fewer, (), parties, room, now)
+    return _torn(world, seekers, parties, room, now) or _stay(seekers, parties, room, now)
+
+
+def _cheapest(
+    seekers: Iterable[Seeker], ask: Callable[[Seeker], Placement | Shortfall]
+) -> tuple[Seeker, Placement] | None:
+    """The network on which the gang's communication costs least; of equals that with most nodes."""
+    answers = [(seeker, ask(seeker)) for seeker in seekers]
+    found = [(seeker, place) for seeker, place in answers if isinstance(place, Placement)]
+    return min(found, key=lambda one: round(one[1].cost.total, 9), default=None)
+
+
+def _largest(seekers: Iterable[Seeker], ask: Callable[[Seeker], Placement | None]) -> tuple[Seeker, Placement] | None:
+    """The network on which most members have a place; of equals that with most nodes."""
+    answers = [(seeker, ask(seeker)) for seeker in seekers]
+    found = [(seeker, place) for seeker, place in answers if place is not None]
+    return max(found, key=lambda one: len(one[1].nodes), default=None)
+
+
+def _torn(world: World, seekers: Sequence[Seeker], parties: Parties, room: Room, now: float) -> Waiting | None:
+    """A gang for which there is room on several networks together, and on none of them alone."""
+    if len(seekers) < 2:
+        return None
+    job, apart = seekers[0].job, seekers[0].request
+    together = replace(seekers[0], request=replace(apart, among=None, requests=least(seekers)))
+    found = find(together, together.kept, parties, room)
+    problem = obstacle(world, job, found.nodes) if isinstance(found, Placement) else ""
+    if not problem:
+        return None
+    return wait(job.with_status(job.status.but(reservation=None)), Reason.NETWORK_UNCLEAR, problem, (), now)
+
+
+def _stay(seekers: Sequence[Seeker], parties: Parties, room: Room, now: float) -> Waiting:
+    """What a job says that has no place on any network: of the one on which least is missing."""
+
+    def missing(answer: tuple[Seeker, Placement | Shortfall]) -> tuple[bool, int]:
+        short = answer[1]
+        return (not short.could_ever_fit, -short.eligible) if isinstance(short, Shortfall) else (True, 0)
+
+    answers = [(seeker, find(seeker, seeker.kept, parties, room)) for seeker in seekers]
+    seeker, short = min(answers, key=missing)
+    assert isinstance(short, Shortfall)
+    return stay(seeker, short, parties, room, now)
 
 
 def _begin(

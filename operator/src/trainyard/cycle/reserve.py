@@ -25,7 +25,8 @@ def standing_of(world: World, seeker: Seeker, room: Room, now: float) -> Reserva
         return None
     demands = selection(seeker.request.pod_spec, seeker.request.avoid)
     mine = [world.nodes.get(name) if name not in seeker.kept else None for name in dict.fromkeys(reservation.nodes)]
-    good = all(node is not None and demands.admits(node) for node in mine)
+    among = seeker.request.among
+    good = all(node is not None and demands.admits(node) and (among is None or node.name in among) for node in mine)
     return reservation if good and room.holds(reservation.nodes, seeker.request.demand, soon=True) else None
 
 
@@ -34,7 +35,7 @@ def keep_reserved(world: World, job: Job, room: Room, now: float) -> None:
     others already leave for it; the reservation's own deadline ends that."""
     if job.status.reservation is None:
         return
-    seeker = seeker_of(world, job, room, now)
+    seeker = seeker_of(world, job, room, now, job.status.reservation.nodes)
     standing = standing_of(world, seeker, room, now)
     if standing is not None:
         promise(seeker, standing.nodes, standing.spares, room)

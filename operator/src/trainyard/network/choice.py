@@ -8,7 +8,7 @@ as if there were none; its fields then replace those of the profile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,6 +92,21 @@ def apart(nodes: Iterable[Node], fabrics: Mapping[str, Fabric], asked: str = AUT
         found.setdefault(finder.of(node).key, []).append(node.name)
     ordered = sorted(found, key=lambda key: (-len(found[key]), key))
     return {_called(key): tuple(found[key]) for key in ordered}
+
+
+def by_network(
+    nodes: Iterable[Node], fabrics: Mapping[str, Fabric], asked: str = AUTO
+) -> Sequence[tuple[Network | Unclear, Sequence[Node]]]:
+    """The nodes of each network, the network with most nodes first; none where what is asked for does not exist."""
+    if asked != AUTO and asked not in fabrics and asked not in profiles():
+        return ()
+    finder = _Finder(fabrics, asked)
+    found: dict[tuple[str, str], tuple[_Found, list[Node]]] = {}
+    for node in nodes:
+        one = finder.of(node)
+        found.setdefault(one.key, (one, []))[1].append(node)
+    ordered = sorted(found, key=lambda key: (-len(found[key][1]), key))
+    return [(_on(found[key][0]), found[key][1]) for key in ordered]
 
 
 def _counted(

@@ -24,7 +24,8 @@ class Request:
     minimum: the fewest members that it may run with, 0 where it needs all. per_node: the most members that share a node.
     segment: so many consecutive ranks lie in one domain of `segment_level` each, 1 for no such wish; segment_required: whether
     it waits for that. spares: nodes held ready besides. processes: of each member. traffic: what they say to each other in a
-    step; () for one ring over all. mixed: whether its members may have accelerators of several kinds.
+    step; () for one ring over all. mixed: whether its members may have accelerators of several kinds. among: names of the nodes
+    of the network that it is planned on; None: all.
     """
 
     job: str
@@ -43,6 +44,7 @@ class Request:
     processes: int = 1
     traffic: tuple[Traffic, ...] = ()
     mixed: bool = False
+    among: frozenset[str] | None = None
 
     @property
     def at_least(self) -> int:
@@ -52,17 +54,18 @@ class Request:
     @property
     def demand(self) -> Demand:
         """What each member asks of its node."""
-        return demand(self.pod_spec, self.requests, self.per_node)
+        return demand(self.pod_spec, self.requests, self.per_node, self.among)
 
 
-def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = ()) -> Request:
-    """The request of a TrainingJob. job: as messages name it; avoid: nodes besides those of spec.placement.avoidNodes."""
+def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), requests: Resources | None = None) -> Request:
+    """The request of a TrainingJob. job: as messages name it; avoid: nodes besides those of spec.placement.avoidNodes.
+    requests: of a member with all that its network adds; what the template asks for where nothing is known of that."""
     pod = pod_spec(spec.template)
     within = spec.placement.within
     return Request(
         job=job,
         nodes=spec.nodes,
-        requests=pod_requests(pod),
+        requests=pod_requests(pod) if requests is None else requests,
         pod_spec=pod,
         avoid=frozenset((*spec.placement.avoid_nodes, *avoid)),
         level=within.level if within else None,

@@ -15,13 +15,15 @@ from trainyard.world.selection import Selection, selection
 class Demand:
     """Equal for members that no node can tell apart, and hashable.
 
-    selection: which nodes would take one, room aside. requests: what one takes. per_node: the most that one node gets.
+    selection: which nodes would take one, room aside. requests: what one takes. per_node: the most that one node gets. among:
+    names of the nodes that may have one, those of one network; None: all.
     """
 
     selection: Selection = field(compare=False)
     requests: Resources = field(compare=False)
     per_node: int
     _key: str
+    among: frozenset[str] | None = None
 
     def fit(self, room: Resources) -> int:
         """How many members the room holds, at most `per_node`."""
@@ -33,6 +35,8 @@ class Demand:
 
     def why_not(self, node: Node) -> str | None:
         """Why a node would not take one even if it were empty, in a few words; None where it would."""
+        if self.among is not None and node.name not in self.among:
+            return self.selection.why_not(node) or "on another network"
         return self.selection.why_not(node) or self._too_small(node)
 
     def _too_small(self, node: Node) -> str | None:
@@ -42,13 +46,15 @@ class Demand:
         return f"offers less than the {self.requests[lacking]}{_unit(lacking)} {lacking} of a member"
 
 
-def demand(pod_spec: Mapping[str, Any], requests: Resources, per_node: int = 1) -> Demand:
+def demand(
+    pod_spec: Mapping[str, Any], requests: Resources, per_node: int = 1, among: frozenset[str] | None = None
+) -> Demand:
     """What a member with this pod asks. Nodes that one job avoids are that job's business and not part of it."""
     wanted = selection(pod_spec)
     key = repr(
         (sorted(requests.items()), wanted.node_name, sorted(wanted.labels.items()), wanted.tolerations, wanted.terms)
     )
-    return Demand(wanted, requests, per_node, key)
+    return Demand(wanted, requests, per_node, key, among)
 
 
 def _unit(resource: str) -> str:

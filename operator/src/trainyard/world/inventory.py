@@ -7,7 +7,7 @@ is memory, not knowledge: one that was refreshed a thousand times answers like o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
 from trainyard.topology.detection import Detected, detect, telling
@@ -37,6 +37,8 @@ class Inventory:
         self._used: dict[str, dict[str, int]] = {}
         self._supplies: dict[Demand, Supply] = {}
         self._kinds: tuple[str, ...] | None = None
+        self.worked_out: dict[Hashable, object] = {}
+        """What others worked out of these nodes and fabrics; forgotten as soon as one of them is another."""
 
     @classmethod
     def of(cls, world: World) -> Inventory:
@@ -129,6 +131,8 @@ class Inventory:
             return set()
         changed = {name for name, node in nodes.items() if before.get(name) is not node and before.get(name) != node}
         same_names = nodes.keys() == before.keys()
+        if changed or not same_names or fabrics != self._fabrics:
+            self.worked_out.clear()
         self.nodes = nodes
         relabelled = not same_names or any(_speaks_otherwise(before[name], nodes[name], fabrics) for name in changed)
         if not same_names or any(kind(before[name]) != kind(nodes[name]) for name in changed):
