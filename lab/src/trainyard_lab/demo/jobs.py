@@ -73,5 +73,5 @@ def measurement(nodes: int, mebibytes: float, orders: int) -> Object:
     container = pod["containers"][0]
     del pod["volumes"], container["volumeMounts"]
     container["command"] = ["python3", "-m", "trainyard_trainer.measure"]
-    container["args"] = ["--mebibytes", str(mebibytes), "--orders", str(orders)]
+    container["args"] = ["orders", "--mebibytes", str(mebibytes), "--orders", str(orders)]
     return job
