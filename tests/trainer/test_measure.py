@@ -167,8 +167,6 @@ def test_both_trees_reach_everybody_and_share_the_work(ranks):
 
 
 points = st.builds(Point, st.just("broadcast"), st.sampled_from(list(Way)), st.integers(1), st.floats(0, 9), st.just(3))
-    Point, st.sampled_from(["all-reduce"]), st.sampled_from(list(Way)), st.integers(1), st.floats(0, 9), st.just(3)
-)
 
 
 @given(st.builds(Gang, st.integers(1), st.integers(1), st.just("gloo"), st.integers(0)), st.lists(points))
