@@ -1,12 +1,13 @@
 """kubectl trainyard: what kubectl itself cannot say about jobs and nodes.
 
-It only reads, with the rights of whoever calls it.
+It only reads, with the rights of whoever calls it; but for `measure`, which makes a job and takes it away again.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import secrets
 import shutil
 import sys
 import time
@@ -16,15 +17,18 @@ from typing import Final
 
 from trainyard import __version__
 from trainyard.api.model import duration_seconds
-from trainyard.cli import env, planned, simulate, why
+from trainyard.cli import env, measure, planned, simulate, why
 from trainyard.cli.launchers import ask_launchers
 from trainyard.cli.layout import WIDTH
 from trainyard.cli.manifests import ManifestError, read_jobs, read_text
+from trainyard.cli.measured import compared, measured_page, read_sizes
 from trainyard.cli.page import status_page
+from trainyard.cli.plot import plot
 from trainyard.cli.question import ask
 from trainyard.cli.reading import namespace_of, read_job, read_world, read_yard
 from trainyard.cli.turns import waits
 from trainyard.cli.yard import MOST_NODES, topology_page
+from trainyard.cycle.outlook import site_of
 from trainyard.kube.client import KubeClient
 from trainyard.kube.errors import ApiError
 from trainyard.lifecycle.gang import is_open
@@ -99,9 +103,28 @@ def _parser() -> argparse.ArgumentParser:
         help=f"a line for each node; otherwise in clusters of up to {MOST_NODES} nodes alone",
     )
     topology.set_defaults(page=_topology)
-    for command in (status, reasons, variables, plan, simulation):
+    measuring = commands.add_parser(
+        "measure", help="how fast collectives are on some nodes, by a job of low priority that is deleted afterwards"
+    )
+    where = measuring.add_mutually_exclusive_group(required=True)
+    where.add_argument("--nodes", type=_names, metavar="NODE,...", help="on these nodes and no others")
+    where.add_argument("--gang", type=_number, metavar="N", help="on so many nodes, placed as any job's")
+    measuring.add_argument(
+        "--sizes", type=_sizes, default=measure.SIZES, metavar="SIZE,...", help="of messages; otherwise %(default)s"
+    )
+    measuring.add_argument("--like", metavar="JOB", help="in pods like those of this TrainingJob")
+    measuring.add_argument("--image", default=measure.IMAGE, help="without --like; otherwise %(default)s")
+    measuring.add_argument(
+        "--processes", type=_number, metavar="N", help="on each node; otherwise as many as it has accelerators"
+    )
+    measuring.add_argument("--priority-class", metavar="CLASS", help="otherwise the lowest that there is")
+    measuring.add_argument("--timeout", type=_duration, default=1800.0, metavar="TIME", help="otherwise 30m")
+    measuring.add_argument("--plot", type=Path, metavar="FILE", help="SVG; otherwise the job's name with .svg")
+    measuring.add_argument("--keep", action="store_true", help="leave the job")
+    measuring.set_defaults(page=_measure)
+    for command in (status, reasons, variables, plan, simulation, measuring):
         command.add_argument("-n", "--namespace", help="the job's; otherwise that of the kubeconfig's current context")
-    for command in (status, reasons, variables, plan, simulation, topology):
+    for command in (status, reasons, variables, plan, simulation, measuring, topology):
         command.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
     return parser
 
@@ -167,6 +190,32 @@ async def _simulate(options: argparse.Namespace) -> Said:
     return simulate.simulated_page(world, queue, now, options.until, _width()), 0
 
 
+async def _measure(options: argparse.Namespace) -> Said:
+    namespace = options.namespace or namespace_of(options.kubeconfig)
+    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        world = await read_world(client, namespace)
+        on = measure.chosen(options.nodes or (), world.nodes)
+        asked = measure.Asked(
+            name=f"measure-{secrets.token_hex(3)}",
+            namespace=namespace,
+            nodes=len(on) or options.gang,
+            on=on,
+            sizes=options.sizes,
+            processes=options.processes,
+            priority_class=options.priority_class or measure.lowest(world.priority_classes.values()),
+            image=options.image,
+        )
+        if options.like is not None:
+            asked = measure.with_devices(asked, *await measure.template_of(client, namespace, options.like))
+        made = measure.manifest(asked, world.nodes.values())
+        outcome = await measure.run(client, made, options.timeout, keep=options.keep, say=_tell)
+    site = site_of(world, Inventory.of(world).tree, outcome.job, outcome.nodes)
+    found = compared(outcome.measured, site)
+    file = options.plot or Path(f"{asked.name}.svg")
+    file.write_text(plot(found, f"{found.gang.ranks} ranks on {len(outcome.nodes)} nodes, {found.gang.backend}"))
+    return f"{measured_page(found, site, _width())}\nThe plot is in {file}.\n", 0
+
+
 async def _topology(options: argparse.Namespace) -> Said:
     async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
         return topology_page(await read_yard(client), options.nodes), 0
@@ -177,6 +226,27 @@ def _duration(text: str) -> float:
         return duration_seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 on")
+    return int(text)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    try:
+        return read_sizes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _width() -> int:
