@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from trainyard.world.supply import Supply
 
-from benchmarks.network import Network
+from benchmarks.contention import Network
 from benchmarks.rivals.rival import Rival
 
 LOOKED_AT = 100

@@ -16,8 +16,8 @@ from typing import Final
 from trainyard.topology.tree import Index
 from trainyard.world.supply import Supply
 
+from benchmarks.contention import Network
 from benchmarks.lingjun import Arrival
-from benchmarks.network import Network
 from benchmarks.queueing import Run, Work, Yard
 from benchmarks.rivals.rival import Rival
 

@@ -8,8 +8,8 @@ from trainyard.topology.tree import Level, build
 from trainyard.world.records import Node
 from trainyard.world.supply import Supply, supply
 
+from benchmarks.contention import Network
 from benchmarks.lingjun import Arrival
-from benchmarks.network import Network
 from benchmarks.policies import policies
 from benchmarks.queueing import Run, Work, Yard
 from benchmarks.replay import fewest_leaves, outcome, workload
