@@ -112,3 +112,20 @@ def test_the_head_is_not_delayed_by_any_number_of_those_behind_it(cluster: Prete
     cluster.until(cluster.phase_is("large", "Running"), 700)
     assert cluster.now <= began + 3 * 60 + 2 * 120 + 30
     assert sum(cluster.status(f"small{n}").attempt > 0 for n in range(6)) >= 3, "half of them ran meanwhile"
+
+
+def test_nobody_leaves_for_an_equal_of_a_job_that_gathers_the_same_nodes() -> None:
+    """What lower ones use of what is gathered is on loan: an equal that came later would make them leave, lose the nodes to who
+    came first, and the lower ones would have them again, for ever."""
+    cluster = Pretend().with_nodes(spines=1, leaves=1, per_leaf=9).with_class("high", 10)
+    cluster.submit("peer", 4, priorityClassName="high")
+    cluster.until(cluster.phase_is("peer", "Running"))
+    cluster.submit("gathers", 6, priorityClassName="high")
+    cluster.tick(3)
+    cluster.submit("low", 5)
+    cluster.until(cluster.phase_is("low", "Running"))
+    cluster.submit("young", 2, priorityClassName="high")
+    cluster.tick(120)
+    assert cluster.status("young").phase == "Pending"
+    assert (cluster.status("low").attempt, cluster.status("low").restarts.preemptions) == (1, 0)
+    assert cluster.status("peer").phase == "Running"

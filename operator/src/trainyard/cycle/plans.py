@@ -14,6 +14,7 @@ from trainyard.planner.parallelism import traffic_of
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.preempt import Preemption, preempt
 from trainyard.planner.ways import Case
+from trainyard.world.room import Room as View
 from trainyard.world.supply import Supply
 
 KEPT: Final = "kept for others"
@@ -77,6 +78,34 @@ def make_way(seeker: Seeker, kept: Kept, parties: Parties, room: Room) -> Preemp
     return parties.memory.recall(
         question, lambda: preempt(room.soon, seeker.request, seeker.priority, staying, frozenset(kept), outlook())
     )
+
+
+def gathered(seeker: Seeker, parties: Parties, room: Room) -> Placement | Shortfall:
+    """What the seeker would have if all had left whom it may ask to leave.
+
+    What they use of it is on loan: kept from its equals only once they are gone, it would be taken by one of them that makes
+    them leave, lost again to the seeker that came first, and given back to them, for ever.
+    """
+    if not seeker.preempts:
+        return find(seeker, seeker.kept, parties, room)
+
+    def cleared() -> View:
+        view = room.soon.fork()
+        for candidate in parties.candidates:
+            if candidate.priority < seeker.priority and candidate.uid not in parties.claimed:
+                view.give(candidate.usage)
+        return view
+
+    wish, kept = parties.memory.wish(seeker.request), seeker.kept
+    question = ("gathered", room.version, wish, kept.number, seeker.priority, seeker.doubtful)
+
+    def ask() -> Placement | Shortfall:
+        view = parties.memory.recall(("cleared", room.version, seeker.priority), cleared)
+        supply = view.supply(seeker.request.demand)
+        outlook = parties.view.outlook(seeker.doubtful)
+        return place(supply.without(kept) if kept else supply, seeker.request, outlook)
+
+    return parties.memory.recall(question, ask)
 
 
 def expect(seeker: Seeker, kept: Kept, parties: Parties, room: Room, now: float) -> Start | None:

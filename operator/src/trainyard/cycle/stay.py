@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from trainyard.api.conditions import Reason
 from trainyard.api.model import rfc3339
 from trainyard.cycle.parties import Parties, Seeker
-from trainyard.cycle.plans import expect, find, hint
+from trainyard.cycle.plans import expect, find, gathered, hint
 from trainyard.cycle.room import NOTHING, Keep, Room
 from trainyard.cycle.waiting import Waiting, wait
 from trainyard.planner.place import CLUSTER, Placement, Shortfall
@@ -40,7 +40,9 @@ def _keep(job: Job, seeker: Seeker, short: Shortfall, parties: Parties, room: Ro
     firm = not seeker.preempts
     start = expect(seeker, seeker.kept, parties, room, now)
     if start is None or start.time <= now:
-        room.keep(Keep(job.key, seeker.priority, firm, frozenset(short.holds), CAME_FIRST))
+        found = gathered(seeker, parties, room)
+        nodes = frozenset(found.holds if isinstance(found, Shortfall) else found.nodes)
+        room.keep(Keep(job.key, seeker.priority, firm, nodes, CAME_FIRST))
         return ""
     nodes = frozenset(start.placement.nodes)
     room.keep(Keep(job.key, seeker.priority, firm, nodes, CAME_FIRST, until=start.time))
