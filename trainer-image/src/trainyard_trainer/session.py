@@ -124,7 +124,7 @@ class Session:
         self._history: History | None = None
         self._stop = self._save = self._fresh = self._busy = self._late = False
         self._opened_at = self._saved_at = time.monotonic()
-        self._restart_seconds = self._stall_seconds = 0.0
+        self._restart_seconds = self.stall_seconds = 0.0
         self._step_seconds: dict[bool, float] = {}  # a moving average, apart for steps beside a save
         self.steps_done = 0
         if settings is not None:
@@ -272,7 +272,7 @@ class Session:
                 self._store.start(state, what)
         self._requests.saved()
         self._save, self._late, self._saved_at = False, False, time.monotonic()
-        self._stall_seconds = self._saved_at - began
+        self.stall_seconds = self._saved_at - began
 
     def leave(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
         """All ranks agreed to stop: save, also where no step was made since the last attempt's commit.
@@ -309,7 +309,7 @@ class Session:
             return FIRST_SECONDS
         alone, beside = self._step_seconds.get(False), self._step_seconds.get(True)
         slower = max(beside / alone - 1, 0.0) if alone and beside else 0.0
-        cost = Cost(self._stall_seconds, save_seconds, slower, self._restart_seconds)
+        cost = Cost(self.stall_seconds, save_seconds, slower, self._restart_seconds)
         return interval_seconds(cost, mttf_seconds(self.ranks, settings.failures, settings.over_seconds))
 
     def drain(self) -> None:
@@ -354,7 +354,7 @@ class Session:
         if store.flight is not None and not store.flight.copied.done():
             began = time.monotonic()
             store.staged()
-            self._stall_seconds += time.monotonic() - began
+            self.stall_seconds += time.monotonic() - began
 
     def _sync_history(self) -> None:
         with self._history_is_worth_no_training():
