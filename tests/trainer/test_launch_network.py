@@ -110,7 +110,7 @@ def test_a_name_server_that_is_slow_keeps_no_signal_waiting(tmp_path, machine):
 def test_workers_start_without_what_is_not_found_in_time(tmp_path, machine):
     before = on(machine) + (
         "import time\nfinding.surroundings = lambda: time.sleep(100)\n"
-        "from trainyard_trainer.launch import supervisor\nsupervisor.FIND_SECONDS = 0.2\n"
+        "from trainyard_trainer.launch import starting\nstarting.FIND_SECONDS = 0.2\n"
     )
     with launched(tmp_path, "print('started')", plan=a_plan(nodes=2), before=before) as launcher:
         assert launcher.wait() == Exit.DONE
@@ -198,3 +198,16 @@ wait_for("gate")
         until(lambda: launcher.status.attempt == 2)
         assert launcher.status.warnings == ("the interface that reaches rank 0 was eth0, and is eth1",)
         launcher.signal(signal.SIGKILL)
+
+
+def test_a_script_that_starts_after_the_notice_is_told_too(tmp_path, machine):
+    before = (
+        on(machine)
+        + "import time\nready = finding.surroundings()\ndef later():\n    time.sleep(0.5)\n    return ready\n"
+    )
+    before += "finding.surroundings = later\n"
+    with launched(tmp_path, "time.sleep(100)", plan=a_plan(nodes=2), before=before) as launcher:
+        launcher.reaches(lambda status: status.network is None)
+        assert launcher.stop(seconds=15.0)[0] == 202
+        assert launcher.wait() == Exit.FAILURE
+    assert launcher.words.cause == "asked to stop (preempted), and ended by that signal without a save"

@@ -78,7 +78,7 @@ class Attempt:
 
     folder: where the workers look for what they are asked. deadline: of the stop. kill_at: when whoever was told to end is
     made to. overdue: the deadline passed. error: what the launcher itself could not do; error_exit: how it then exits. finding:
-    the search for what the network is, until find_until; network: what it found. signs: what workers complain of.
+    the search for what the network is; network: what it found. signs: what workers complain of.
     """
 
     settings: Settings
@@ -86,7 +86,6 @@ class Attempt:
     workers: list[Worker] = field(default_factory=list)
     zygote: Zygote | None = None
     finding: Finding | None = None
-    find_until: float = 0.0
     network: PodNetwork | None = None
     signs: Signs = field(default_factory=Signs)
     notice: Notice | None = None

@@ -35,7 +35,7 @@ def patience_seconds(progress: Progress, process_group_timeout_seconds: float) -
     if not progress.steps_begun or progress.phase is Phase.DONE:
         return None
     floor = process_group_timeout_seconds + MARGIN_SECONDS
-    if progress.saving or progress.phase is Phase.SAVE:
+    if progress.phase is Phase.SAVE:  # a save beside the training says nothing of it
         usual, floor = progress.smooth_save_seconds, max(floor, UNMEASURED_SECONDS)
     elif progress.phase in (None, Phase.TRAIN, Phase.WARM_UP):
         usual = progress.smooth_step_seconds

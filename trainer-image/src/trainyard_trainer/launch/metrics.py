@@ -75,6 +75,8 @@ def text(plan: Plan, node_rank: int, workers: Sequence[Measured], notice: Notice
         _family("phase_seconds_total", "counter", "Time that the worker has spent in each phase.", spent),
         _family("warnings_total", "counter", "Warnings reported by the worker.", warned),
         _step_seconds(workers),
+        _family("sent_bytes", "gauge", "Logical bytes of one step, counted at the process groups.", _sent(workers, 0)),
+        _family("sent_predicted_bytes", "gauge", "The same by the planner's formulas.", _sent(workers, 1)),
     ]
     families += [
         _family(n, kind, about, [(_labels(w), of(w)) for w in workers]) for n, kind, about, of in WORKER_METRICS
@@ -118,6 +120,15 @@ def notice_to_durable_seconds(notice: Notice | None, workers: Iterable[Progress]
     if notice is None or commit is None or commit.time < notice.time:
         return None
     return commit.time - notice.time
+
+
+def _sent(workers: Sequence[Measured], which: int) -> list[Sample]:
+    """Of what is sent in a step, the bytes counted (0) or predicted (1)."""
+    return [
+        (_labels(w, axis=along.axis, data=along.data, collective=along.collective), bytes_of[which])
+        for w in workers
+        for along, bytes_of in sorted(w.progress.sent.items())
+    ]
 
 
 def _labels(worker: Measured, **more: str) -> Labels:

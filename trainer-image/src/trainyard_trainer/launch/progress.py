@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
@@ -22,6 +23,7 @@ from trainyard_trainer.report import (
     PreflightDone,
     Report,
     ResumedFrom,
+    SentInStep,
     StepDone,
     StopAcknowledged,
     Warned,
@@ -35,6 +37,21 @@ COUNTED_REASONS = 32
 OTHER_REASON = "Other"
 LONGEST_PATH = 1024
 """Characters of a checkpoint's path; a longer one is not repeated (last words have 3,500 bytes for everything)."""
+
+MOST_SENT = 32
+"""Series of what is sent: four axes, five classes and as many collectives make some 15; a program may claim anything."""
+
+MOST_BYTES = 2**63
+"""More than any step sends, and still a float."""
+
+
+class SentAlong(NamedTuple):
+    """Which data goes along which axis of the mesh, and how."""
+
+    axis: str
+    data: str
+    collective: str
+
 
 WORKER_PHASES: Mapping[Phase, WorkerPhase] = {
     Phase.IMPORT: WorkerPhase.STARTING,
@@ -57,6 +74,7 @@ class Progress:
     step: steps done. smooth_step_seconds, smooth_save_seconds: moving averages, None before the first.
     commit: the newest durable checkpoint of this attempt. agreed_step: where all ranks agreed to stop.
     saves: checkpoints that became durable. warnings: the newest; warned: how many of each reason. preflight: how it ended.
+    sent: bytes of a step along each axis of the mesh, counted and predicted.
     """
 
     heard: float | None = None
@@ -84,6 +102,7 @@ class Progress:
     warnings: tuple[str, ...] = ()
     warned: Mapping[str, int] = field(default_factory=dict)
     preflight: PreflightResult | None = None
+    sent: Mapping[SentAlong, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def steps_begun(self) -> bool:
@@ -111,6 +130,12 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
             return replace(progress, failed=report)  # a script that passes a failed preflight on as its own error adds nothing
         case Warned(reason=reason, message=message):
             return _warn(progress, reason, message)
+        case SentInStep(axis=axis, data=data, collective=collective):
+            if len(progress.sent) == MOST_SENT:
+                return progress
+            counted = float(min(max(report.bytes, 0), MOST_BYTES))
+            known = {SentAlong(axis, data, collective): (counted, report.predicted_bytes)}
+            return replace(progress, sent={**progress.sent, **known})
         case PreflightDone():
             return replace(progress, preflight=_preflight(report))
     return progress

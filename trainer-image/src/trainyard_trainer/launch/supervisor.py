@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import shutil
@@ -20,24 +19,21 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
-from trainyard.contract import network, requests
-from trainyard.contract.exits import Exit
+from trainyard.contract import requests
+from trainyard.contract.network import PodNetwork
 from trainyard.contract.plan import Plan, encode
-from trainyard.contract.status import Fault, LastWords, Status, encode_status
+from trainyard.contract.status import LastWords, Status, encode_status
 
 from trainyard_trainer.launch import control, workers
 from trainyard_trainer.launch.attempt import Attempt, Settings
 from trainyard_trainer.launch.control import Answer, Control, Get, Mailbox, Question
-from trainyard_trainer.launch.ending import LAUNCHER, Hang, Notice, ending, first_fault
-from trainyard_trainer.launch.environment import worker_environment
+from trainyard_trainer.launch.ending import Hang, Notice, ending, first_fault
 from trainyard_trainer.launch.hang import furthest_behind
 from trainyard_trainer.launch.loop import Loop
-from trainyard_trainer.launch.network.finding import FIND_SECONDS, Finding
-from trainyard_trainer.launch.network.resolve import changed
 from trainyard_trainer.launch.output import Console, Voice, join_all
 from trainyard_trainer.launch.progress import heard
+from trainyard_trainer.launch.starting import Start
 from trainyard_trainer.launch.workers import Worker
-from trainyard_trainer.launch.zygote import Zygote, can_become
 from trainyard_trainer.report import Report, StopAcknowledged
 
 TICK_SECONDS: Final = 1.0
@@ -68,11 +64,12 @@ class Supervisor:
         self._voice = voice
         self._leave_words = leave_words
         self._console = Console(1)
+        self._start: Start | None = None
         self._mailbox = Mailbox(loop.wake)
         self._control: Control | None = None
         self._bind_at = 0.0
         self._warnings: list[str] = []
-        self._network_before: network.PodNetwork | None = None
+        self._network_before: PodNetwork | None = None
         self._awake_since = time.monotonic()
 
     def run(self) -> LastWords:
@@ -93,7 +90,16 @@ class Supervisor:
 
     def _run_attempt(self) -> None:
         try:
-            self._start()
+            self._start = Start(
+                self._attempt,
+                self._loop,
+                self._voice,
+                self._console,
+                started=self._started,
+                failed=lambda why: self._end_all(time.monotonic(), why),
+                warn=self._warn,
+                before=self._network_before,
+            )
             while self._running():
                 self._turn()
         finally:
@@ -126,8 +132,8 @@ class Supervisor:
             self._stop(number.name, now + self._attempt.settings.grace_seconds)
         self._reap()
         self._mailbox.serve(self._answer)
-        if self._attempt.finding is not None and now >= self._attempt.find_until:
-            self._found()
+        if self._start is not None:
+            self._start.turn(now)
         self._judge(time.monotonic())
         if self._control is None and now >= self._bind_at:
             self._listen()
@@ -143,94 +149,8 @@ class Supervisor:
 
     # Workers
 
-    def _start(self) -> None:
-        """Look at the network; the workers start when that is over."""
-        settings = self._attempt.settings
-        self._attempt.find_until = time.monotonic() + FIND_SECONDS
-        self._attempt.finding = Finding(settings.part, settings.environment)
-        self._loop.watch(self._attempt.finding.fd, self._found)
-
-    def _found(self) -> None:
-        """What the network is, is known, or not to be had in time."""
-        finding, self._attempt.finding = self._attempt.finding, None
-        if finding is None:
-            return
-        self._loop.forget(finding.fd)
-        found = finding.result()
-        self._attempt.network = found
-        self._attempt.signs.rdma = bool(found.adapters)
-        self._attempt.network_file.write_text(network.encode_network(found), encoding="utf-8")
-        for message in (*found.faults, *found.warnings):
-            self._voice.say(message)
-        for message in changed(self._network_before, found) if self._network_before is not None else ():
-            self._warn(message)
-        if found.refused:
-            message = "; ".join(found.refused)
-            self._attempt.error = Fault(LAUNCHER, time.time(), message)
-            self._attempt.error_exit = Exit.CONFIGURATION
-            self._end_all(time.monotonic(), message)
-            return
-        self._begin()
-
-    def _begin(self) -> None:
-        """Start the workers: at once, or when a zygote is ready to become them (for a single one it would gain nothing)."""
-        settings = self._attempt.settings
-        if settings.plan.processes_per_node == 1 or not settings.adopts or not can_become(settings.command):
-            self._start_workers(None)
-            return
-        defaults = {"OMP_NUM_THREADS": "1", **settings.environment}
-        try:
-            self._attempt.zygote = Zygote(settings.command, defaults, self._console)
-        except OSError as problem:
-            self._cannot_start(settings.command[0], problem)
-            return
-        self._loop.watch(self._attempt.zygote.fd, self._zygote_speaks)
-
-    def _zygote_speaks(self) -> None:
-        zygote, self._attempt.zygote = self._attempt.zygote, None
-        if zygote is None:
-            return
-        self._loop.forget(zygote.fd)
-        ready = zygote.ready()
-        if not ready:
-            self._voice.say("importing the trainer once for all workers failed; each imports it itself")
-        self._start_workers(zygote if ready else None)
-        zygote.close()
-
-    def _start_workers(self, zygote: Zygote | None) -> None:
-        settings = self._attempt.settings
-        plan, found = settings.plan, self._attempt.network
-        for local_rank in range(plan.processes_per_node):
-            rank = settings.node_rank * plan.processes_per_node + local_rank
-            environment = worker_environment(
-                plan,
-                settings.node_rank,
-                local_rank,
-                settings.environment,
-                plan_path=settings.plan_path,
-                stop_file=str(self._attempt.stop_file),
-                checkpoint_file=str(self._attempt.checkpoint_file),
-                report_fd=workers.REPORT_FD,
-                network_file=str(self._attempt.network_file),
-                network={setting.name: setting.value for setting in found.settings} if found is not None else {},
-            )
-            prefix = f"[rank {rank}] ".encode() if plan.processes_per_node > 1 else b""
-            begin = zygote.fork(environment) if zygote else workers.spawn(settings.command, environment)
-            try:
-                worker = workers.start(rank, local_rank, prefix, self._console, self._attempt.signs, begin)
-            except OSError as problem:
-                self._cannot_start(settings.command[0], problem)
-                return
-            self._attempt.workers.append(worker)
-            self._loop.watch(worker.reports.fd, lambda worker=worker: self._listen_to(worker))  # type: ignore[misc]
-
-    def _cannot_start(self, program: str, problem: OSError) -> None:
-        # What the image does not hold will not be there next time either; a lack of memory or pids may pass.
-        hopeless = problem.errno in (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
-        message = f"command: cannot execute {program}: {problem.strerror or problem}"
-        self._attempt.error = Fault(LAUNCHER, time.time(), message)
-        self._attempt.error_exit = Exit.CONFIGURATION if hopeless else Exit.FAILURE
-        self._end_all(time.monotonic(), message)
+    def _started(self, worker: Worker) -> None:
+        self._loop.watch(worker.reports.fd, lambda: self._listen_to(worker))
 
     def _listen_to(self, worker: Worker) -> None:
         reports, more = worker.reports.read()
@@ -294,14 +214,8 @@ class Supervisor:
         running = self._attempt.running()
         self._voice.say(f"{why}; ending {len(running)} other worker(s)" if running else why)
         self._attempt.kill_at = now + TERM_SECONDS
-        if self._attempt.finding is not None:
-            self._loop.forget(self._attempt.finding.fd)
-            self._attempt.finding.result()
-            self._attempt.finding = None
-        if self._attempt.zygote is not None:
-            self._loop.forget(self._attempt.zygote.fd)
-            self._attempt.zygote.kill()
-            self._attempt.zygote = None
+        if self._start is not None:
+            self._start.end()
         for worker in running:
             worker.signal(signal.SIGTERM)
 

@@ -5,15 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import Final
 
 from trainyard.contract.network import PodNetwork
 
 from trainyard_trainer.launch.network.resolve import Part, resolve
 from trainyard_trainer.launch.network.surroundings import surroundings
-
-FIND_SECONDS: Final = 6.0
-"""After this long the workers start without what was to be found."""
 
 
 class Finding:
