@@ -14,12 +14,12 @@ from time import perf_counter
 from typing import Final
 
 from trainyard.planner import explain, predict
+from trainyard.planner.advice.ways import Case, Pace
 from trainyard.planner.links import Links, links_of
 from trainyard.planner.place import Placement, Shortfall, place
 from trainyard.planner.preempt import Preemption, preempt
 from trainyard.planner.repair import Kind, Repair, repair
 from trainyard.planner.request import Request
-from trainyard.planner.ways import Case, Pace
 from trainyard.topology import tree
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import World

@@ -11,7 +11,7 @@ from support.pretend import Pretend
 from trainyard.api.training_job import Within
 from trainyard.cli.question import Answer, ask
 from trainyard.cli.turns import waits
-from trainyard.planner.ways import Kind, Way
+from trainyard.planner.advice.ways import Kind, Way
 from trainyard.world.records import Trial, Verdict
 
 TRIED = (Kind.RELAX, Kind.SHRINK, Kind.LIMIT, Kind.UNCORDON, Kind.YIELD)

@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.planner import cover as module
-from trainyard.planner.cover import cover, least_price, price
+from trainyard.planner.victims import cover as module
+from trainyard.planner.victims.cover import cover, least_price, price
 
 OFFERS = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=3)
 GROUPS = st.lists(OFFERS, max_size=6)

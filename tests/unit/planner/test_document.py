@@ -10,8 +10,11 @@ from types import ModuleType
 
 import pytest
 from trainyard.lifecycle import deadlines
-from trainyard.planner import behind, bound, cost, cover, loss, search, ways
-from trainyard.planner.ground import Ground
+from trainyard.planner import cost, loss, repair_cost
+from trainyard.planner.advice import ways
+from trainyard.planner.search import bound, branch
+from trainyard.planner.search.ground import Ground
+from trainyard.planner.victims import cover
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = " ".join((DOCS / "planner.md").read_text().split())
@@ -63,13 +66,13 @@ def test_the_three_steps_of_the_bound(ring: ModuleType) -> None:
     ("said", "value"),
     [
         ("cost {:g} times as much as the one below", cost.TIER),
-        ("After {:,} pairs", search.MOST_STATES),
-        ("second with up to {}", search.MOST_LABELS),
+        ("After {:,} pairs", branch.MOST_STATES),
+        ("second with up to {}", branch.MOST_LABELS),
         ("to the next one for {:g} s", deadlines.RESERVATION),
         ("within {:g} h", deadlines.DOUBTFUL / 3600),
         ("After {:g} s of training", deadlines.GROW),
-        ("stop + {:.0f} s x", behind.HORIZON_SECONDS),
-        ("make the step {:g} times as long", 1 + behind.COMMUNICATION_SHARE * 2),
+        ("stop + {:.0f} s x", repair_cost.HORIZON_SECONDS),
+        ("make the step {:g} times as long", 1 + repair_cost.COMMUNICATION_SHARE * 2),
         ("restart + {:g} s of queueing", loss.REQUEUE_SECONDS),
         ("else {:g} s and", loss.SAVE_SECONDS),
         ("at most {:,} cells", cover.MOST_CELLS),
@@ -81,7 +84,7 @@ def test_what_the_page_says_of_a_constant_is_so(said: str, value: float) -> None
 
 
 def test_modules_that_the_page_names_exist() -> None:
-    planner = Path(bound.__file__).parent
+    planner = Path(cost.__file__).parent
     rows = re.findall(r"^\| [^|]+ \| ([^|]*`[^|]+`[^|]*) \| ", (DOCS / "planner.md").read_text(), re.MULTILINE)
     named = [name for row in rows[:8] for name in re.findall(r"`([a-z_/]+)`", row)]
     assert len(named) > 15

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.clusters import FABRIC, GPU, MEMBER, a_cluster, a_node, a_pod, clusters, some_of
-from trainyard.planner import ways as module
+from trainyard.planner.advice import ways as module
+from trainyard.planner.advice.ways import Case, Kind, Pace, Way
 from trainyard.planner.explain import Best, explain, hints, sentence
 from trainyard.planner.loss import loss
 from trainyard.planner.place import Placement, place
 from trainyard.planner.preempt import Candidate
 from trainyard.planner.request import Request
-from trainyard.planner.ways import Case, Kind, Pace, Way
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import Node, Pod, Taint, World
 from trainyard.world.room import Room

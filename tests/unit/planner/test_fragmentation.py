@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.clusters import GPU, MEMBER, a_cluster, a_node, a_pod, a_room, clusters, only_free, some_of
 from trainyard.planner.fragmentation import fragmentation, kinds
-from trainyard.planner.fragments import SIZES
+from trainyard.planner.search.fragments import SIZES
 from trainyard.world.demand import demand
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import World

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.planner.fragments import Loss, mix
+from trainyard.planner.search.fragments import Loss, mix
 
 
 def test_room_counts_as_far_as_gangs_of_the_sizes_can_use_it():

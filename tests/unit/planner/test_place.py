@@ -20,7 +20,7 @@ from trainyard.api.training_job import TrainingJobSpec
 from trainyard.planner.place import Placement, Shortfall
 from trainyard.planner.place import place as place_on
 from trainyard.planner.request import Request, request
-from trainyard.planner.search import MOST_STATES
+from trainyard.planner.search.branch import MOST_STATES
 from trainyard.world.records import Taint
 
 

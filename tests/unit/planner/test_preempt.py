@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clusters import GPU, MEMBER, a_cluster, a_node, a_room, clusters, only_free
-from trainyard.planner import cover as cover_module
-from trainyard.planner import webs as webs_module
 from trainyard.planner.loss import Loss
 from trainyard.planner.place import Placement
 from trainyard.planner.place import place as place_on
 from trainyard.planner.preempt import Candidate, Preemption
 from trainyard.planner.preempt import preempt as preempt_on
 from trainyard.planner.request import Request
+from trainyard.planner.victims import cover as cover_module
+from trainyard.planner.victims import webs as webs_module
 
 
 def place(cluster, free, wanted):

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clusters import EMPTY, GPU, MEMBER, a_cluster, a_node, a_room, a_tree, clusters, only_free
 from trainyard.planner import rank
-from trainyard.planner.behind import COMMUNICATION_SHARE, Terms
 from trainyard.planner.cost import TIER
 from trainyard.planner.outlook import Outlook
 from trainyard.planner.place import Placement, Shortfall
 from trainyard.planner.repair import Kind, Repair, repair
+from trainyard.planner.repair_cost import COMMUNICATION_SHARE, Terms
 from trainyard.planner.request import Request
 from trainyard.topology.tree import natural
 

@@ -8,11 +8,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clusters import MEMBER, a_node
-from trainyard.planner.bound import Problem, bound, by_number, fewest, problem, round_up
-from trainyard.planner.ground import Ground
 from trainyard.planner.place import Placement, place
 from trainyard.planner.request import Request
-from trainyard.planner.search import cover
+from trainyard.planner.search.bound import Problem, bound, by_number, fewest, problem, round_up
+from trainyard.planner.search.branch import cover
+from trainyard.planner.search.ground import Ground
 from trainyard.topology.tree import Level, build
 from trainyard.world.supply import Supply, supply
 

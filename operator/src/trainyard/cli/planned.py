@@ -14,7 +14,7 @@ from trainyard.cli.ranks import ranks_table
 from trainyard.cli.turns import waits
 from trainyard.cli.why import ahead_lines, explanation_parts, plan_lines
 from trainyard.cycle.outlook import site_of
-from trainyard.planner.concede import where_it_wants_to_be
+from trainyard.planner.advice.concede import where_it_wants_to_be
 from trainyard.planner.parallelism import mesh_of, model_of_job
 from trainyard.world.records import Job, World
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from trainyard.api.conditions import Phase
 from trainyard.api.training_job import Reservation, TrainingJobStatus, Within
 from trainyard.cli.turns import Turns, turns, without
+from trainyard.planner.advice.ways import Case, Kind, Way
 from trainyard.planner.explain import Explanation, explain
-from trainyard.planner.ways import Case, Kind, Way
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Node, Resources, World
 

@@ -21,9 +21,9 @@ from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.decide import decide
 from trainyard.lifecycle.gang import Gang, is_open, muster
 from trainyard.lifecycle.needs import Decision, Surroundings
+from trainyard.planner.advice.ways import Case, Pace
 from trainyard.planner.links import accelerator_most
 from trainyard.planner.parallelism import estimate, model_of_job
-from trainyard.planner.ways import Case, Pace
 from trainyard.topology.tree import Tree
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import Job, Pod, Trial, Verdict, World

@@ -12,9 +12,9 @@ from trainyard.cli.layout import WIDTH, ago, page, table, wrapped
 from trainyard.cli.question import Ahead, Answer
 from trainyard.cli.ranks import ranks_table
 from trainyard.planner import predict
+from trainyard.planner.advice.ways import Way
 from trainyard.planner.explain import Explanation, Verdict
 from trainyard.planner.machines import GB
-from trainyard.planner.ways import Way
 from trainyard.topology.tree import Tree
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Job, Pod

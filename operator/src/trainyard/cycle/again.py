@@ -13,10 +13,10 @@ from trainyard.cycle.parties import Parties, Seeker
 from trainyard.cycle.plans import KEPT, find
 from trainyard.cycle.quality import bounded
 from trainyard.cycle.room import Room
-from trainyard.planner.behind import Terms
 from trainyard.planner.parallelism import estimate, model_of_job
 from trainyard.planner.place import Placement
 from trainyard.planner.repair import Kind, Repair, repair
+from trainyard.planner.repair_cost import Terms
 from trainyard.planner.traffic import Mesh
 from trainyard.world.supply import Supply
 

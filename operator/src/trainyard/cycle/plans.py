@@ -7,13 +7,13 @@ from typing import Final
 
 from trainyard.cycle.parties import Parties, Seeker
 from trainyard.cycle.room import Kept, Room
+from trainyard.planner.advice.ways import Case
 from trainyard.planner.explain import hints
 from trainyard.planner.forecast import Start, earliest
 from trainyard.planner.outlook import Outlook
 from trainyard.planner.parallelism import traffic_of
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.preempt import Preemption, preempt
-from trainyard.planner.ways import Case
 from trainyard.world.room import Room as View
 from trainyard.world.supply import Supply
 

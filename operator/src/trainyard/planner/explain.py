@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.prose import count
-from trainyard.planner.concede import broader, ever, limit, relax, said, shrink, within
-from trainyard.planner.lifts import lifts
+from trainyard.planner.advice.concede import broader, ever, limit, relax, said, shrink, within
+from trainyard.planner.advice.lifts import lifts
+from trainyard.planner.advice.suppose import Supposition
+from trainyard.planner.advice.vacate import free, give_way, kept, wait
+from trainyard.planner.advice.ways import Case, Kind, Trials, Way, of_kinds
 from trainyard.planner.place import CLUSTER, required_depth
 from trainyard.planner.request import Request
-from trainyard.planner.suppose import Supposition
-from trainyard.planner.vacate import free, give_way, kept, wait
-from trainyard.planner.ways import Case, Kind, Trials, Way, of_kinds
 from trainyard.world.resources import first_lacking
 from trainyard.world.supply import Supply
 

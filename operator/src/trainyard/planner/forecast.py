@@ -11,10 +11,10 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from trainyard.planner.advice.suppose import Supposition
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import Placement
 from trainyard.planner.request import Request
-from trainyard.planner.suppose import Supposition
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainyard.api.template import ACCELERATORS
-from trainyard.planner.fragments import SIZES
 from trainyard.planner.place import CLUSTER
+from trainyard.planner.search.fragments import SIZES
 from trainyard.world.inventory import Inventory
 from trainyard.world.kinds import kind
 from trainyard.world.supply import Supply, supply

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainyard.planner.cost import Edges, default_edges, edges_of
-from trainyard.planner.fragments import SIZES
 from trainyard.planner.links import Links
+from trainyard.planner.search.fragments import SIZES
 
 
 @dataclass(frozen=True, slots=True)

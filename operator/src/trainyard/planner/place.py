@@ -17,7 +17,7 @@ from trainyard.planner import rank
 from trainyard.planner.cost import NOTHING, Cost, Edges
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.request import Request
-from trainyard.planner.seat import Seating, Wants, grounds, seat
+from trainyard.planner.search.seat import Seating, Wants, grounds, seat
 from trainyard.planner.shortfall import CLUSTER, Shortfall, shortfall
 from trainyard.topology.tree import Tree
 from trainyard.world.supply import Supply

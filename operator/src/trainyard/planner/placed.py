@@ -11,7 +11,7 @@ from trainyard.planner.cost import Cost, Edges, touched
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import Placement
 from trainyard.planner.request import Request
-from trainyard.planner.talk import axes, talk_bound, talk_cost
+from trainyard.planner.search.axes import axes, talk_bound, talk_cost
 from trainyard.world.supply import Supply
 
 _ALONE: Final = 1

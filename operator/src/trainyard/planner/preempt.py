@@ -17,8 +17,8 @@ from trainyard.planner.loss import NOTHING, Loss
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import AVOIDED, Placement, place, required_depth
 from trainyard.planner.request import Request
-from trainyard.planner.tenancy import Moves, Tenancy, Tenant
-from trainyard.planner.victims import TIE, Solution, solutions, trimmed
+from trainyard.planner.victims.sets import TIE, Solution, solutions, trimmed
+from trainyard.planner.victims.tenancy import Moves, Tenancy, Tenant
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
 from trainyard.world.supply import Supply

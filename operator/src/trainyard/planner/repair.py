@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from trainyard.planner.behind import USUAL, Terms, behind, slowdown
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
 from trainyard.planner.placed import placed
+from trainyard.planner.repair_cost import USUAL, Terms, behind, slowdown
 from trainyard.planner.request import Request
 from trainyard.planner.vacancies import Gang, ancestor, fill, fit, home_of
 from trainyard.world.supply import Supply

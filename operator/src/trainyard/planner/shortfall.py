@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainyard.api.prose import count
-from trainyard.planner.ground import Ground
 from trainyard.planner.request import Request
+from trainyard.planner.search.ground import Ground
 from trainyard.topology.tree import Domain
 from trainyard.world.supply import Supply
 

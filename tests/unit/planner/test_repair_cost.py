@@ -2,8 +2,8 @@
 
 import pytest
 from support.clusters import a_cluster, a_tree
-from trainyard.planner.behind import COMMUNICATION_SHARE, Terms, behind, slowdown
 from trainyard.planner.cost import TIER
+from trainyard.planner.repair_cost import COMMUNICATION_SHARE, Terms, behind, slowdown
 
 TERMS = Terms(accelerators=8, unsaved_seconds=100.0, horizon_seconds=1000.0)
 INDEX = a_tree(a_cluster()).index

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainyard.planner.bound import problem
-from trainyard.planner.fragments import Loss, mix
-from trainyard.planner.ground import Ground, Group
-from trainyard.planner.search import MOST_STATES, cover
+from trainyard.planner.search.bound import problem
+from trainyard.planner.search.branch import MOST_STATES, cover
+from trainyard.planner.search.fragments import Loss, mix
+from trainyard.planner.search.ground import Ground, Group
 
 MOST_ALIKE: Final = 6
 """Of how many equally cheap places it is compared what they spoil; the fullest of them."""

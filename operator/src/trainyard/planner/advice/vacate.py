@@ -7,11 +7,11 @@ from itertools import islice
 
 from trainyard.api.model import rfc3339
 from trainyard.api.prose import count, length
+from trainyard.planner.advice.suppose import Supposition
+from trainyard.planner.advice.ways import HOUR, MOST_OF_A_KIND, Case, Kind, Trials, Way, accelerators, name_of, short
 from trainyard.planner.forecast import earliest
 from trainyard.planner.place import required_depth
 from trainyard.planner.preempt import Candidate, Preemption, preempt
-from trainyard.planner.suppose import Supposition
-from trainyard.planner.ways import HOUR, MOST_OF_A_KIND, Case, Kind, Trials, Way, accelerators, name_of, short
 from trainyard.topology.tree import natural
 
 

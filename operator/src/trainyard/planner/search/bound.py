@@ -17,7 +17,7 @@ from itertools import accumulate
 from math import ceil
 from typing import Final
 
-from trainyard.planner.ground import Ground, Group
+from trainyard.planner.search.ground import Ground, Group
 
 STEPS: Final = 40
 """The most prices that are tried. Every one gives a valid bound; the best is nearly always found within ten."""

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainyard.planner.bound import Bound, Problem, bound, by_number, fewest, round_up
-from trainyard.planner.labels import FEW, MOST_LABELS, follow
+from trainyard.planner.search.bound import Bound, Problem, bound, by_number, fewest, round_up
+from trainyard.planner.search.labels import FEW, MOST_LABELS, follow
 
 MOST_STATES: Final = 10_000
 """How many pairs of labels are looked at before only the most promising ones are followed, some 10 ms."""

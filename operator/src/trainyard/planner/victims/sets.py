@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from trainyard.planner.cover import cover, least_price, price
-from trainyard.planner.tenancy import Moves, Tenancy
-from trainyard.planner.webs import Weaver, Web, choices
+from trainyard.planner.victims.cover import cover, least_price, price
+from trainyard.planner.victims.tenancy import Moves, Tenancy
+from trainyard.planner.victims.webs import Weaver, Web, choices
 
 TIE: Final = 1 << 40
 """Prices that are the same but for the remainder by this are a tie: the remainder is only preference."""

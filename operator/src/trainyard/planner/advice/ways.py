@@ -17,12 +17,12 @@ from enum import StrEnum
 from typing import Final
 
 from trainyard.api.template import ACCELERATORS
+from trainyard.planner.advice.suppose import Supposition
 from trainyard.planner.forecast import End
 from trainyard.planner.outlook import PLAIN, Outlook
 from trainyard.planner.place import CLUSTER, Placement
 from trainyard.planner.preempt import Candidate
 from trainyard.planner.request import Request
-from trainyard.planner.suppose import Supposition
 from trainyard.world.records import Resources
 from trainyard.world.room import Room
 from trainyard.world.supply import Supply

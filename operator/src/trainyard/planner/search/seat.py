@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainyard.planner.choice import Choice, Taste, Terms, choose
 from trainyard.planner.cost import Cost, Edges, cost, touched
-from trainyard.planner.fragments import Loss
-from trainyard.planner.ground import Ground
 from trainyard.planner.outlook import Outlook
 from trainyard.planner.rank import walk
 from trainyard.planner.request import Request
-from trainyard.planner.talk import Axis, axes, talk_bound, talk_cost
+from trainyard.planner.search.axes import Axis, axes, talk_bound, talk_cost
+from trainyard.planner.search.choice import Choice, Taste, Terms, choose
+from trainyard.planner.search.fragments import Loss
+from trainyard.planner.search.ground import Ground
 from trainyard.topology.tree import Tree
 from trainyard.world.supply import Supply
 

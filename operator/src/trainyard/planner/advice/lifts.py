@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Final
 
 from trainyard.api.prose import count
+from trainyard.planner.advice.ways import PERSON, Kind, Trials, Way, name_of, short
 from trainyard.planner.place import AVOIDED, required_depth
-from trainyard.planner.ways import PERSON, Kind, Trials, Way, name_of, short
 from trainyard.world.records import Node
 
 MOST_TAINTS: Final = 4

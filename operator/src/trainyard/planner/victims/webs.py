@@ -12,8 +12,8 @@ from itertools import combinations, product
 from math import prod
 from typing import Final, NamedTuple
 
-from trainyard.planner.cover import Offer
-from trainyard.planner.tenancy import Moves, Tenancy
+from trainyard.planner.victims.cover import Offer
+from trainyard.planner.victims.tenancy import Moves, Tenancy
 
 MOST_LOOKS: Final = 100_000
 """How often the combinations of one web may look at a node: about 0.1 s."""

@@ -13,7 +13,7 @@ from trainyard.planner.outlook import PLAIN
 from trainyard.planner.place import Placement, place
 from trainyard.planner.rank import crossings, order
 from trainyard.planner.request import Request
-from trainyard.planner.talk import Axis, axes, ring_edges, talk_cost
+from trainyard.planner.search.axes import Axis, axes, ring_edges, talk_cost
 from trainyard.planner.traffic import Traffic
 
 GATHER, REDUCE = Collective.ALL_GATHER, Collective.ALL_REDUCE

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from trainyard.planner.bound import Bound, Problem, round_up
+from trainyard.planner.search.bound import Bound, Problem, round_up
 
 MOST_LABELS: Final = 256
 """How many labels of one domain are followed at most."""

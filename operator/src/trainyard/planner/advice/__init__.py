@@ -1,0 +1,1 @@
+"""What would let a gang start that waits, each way verified by planning it."""

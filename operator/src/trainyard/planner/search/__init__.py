@@ -1,0 +1,1 @@
+"""How `place` finds where a gang costs least: over domains, with a proven bound."""
