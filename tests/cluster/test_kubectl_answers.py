@@ -76,7 +76,7 @@ def said(plane: ControlPlane, code: int, *arguments: str) -> str:
 
 def run(plane: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    environment = {"PATH": path, "KUBECONFIG": str(plane.kubeconfig)}
+    environment = {"PATH": path, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.kubeconfig.parent)}
     return subprocess.run([kubectl.program(), *arguments], env=environment, capture_output=True, text=True, check=False)
 
 

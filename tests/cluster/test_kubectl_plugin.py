@@ -67,7 +67,7 @@ def trainyard(plane: ControlPlane, *arguments: str) -> str:
     path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
     done = subprocess.run(
         [kubectl.program(), "trainyard", *arguments],
-        env={"PATH": path, "KUBECONFIG": str(plane.kubeconfig)},
+        env={"PATH": path, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.kubeconfig.parent)},
         capture_output=True,
         text=True,
         check=False,
