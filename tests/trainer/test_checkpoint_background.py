@@ -19,8 +19,10 @@ from trainyard_trainer.checkpoint.distributed import SaveFailed
 from trainyard_trainer.checkpoint.files import Posix
 from trainyard_trainer.checkpoint.pace import gives_up
 from trainyard_trainer.checkpoint.store import Folder
+from trainyard_trainer.launch.hang import MARGIN_SECONDS, UNMEASURED_SECONDS, patience_seconds
+from trainyard_trainer.launch.progress import Progress, heard
 from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.report import CheckpointDurable, CheckpointStarted, StepDone, Warned
+from trainyard_trainer.report import CheckpointDurable, CheckpointStarted, Phase, PhaseChanged, StepDone, Warned
 from trainyard_trainer.train import main
 
 LONG = {**TINY, "steps": 100_000}
@@ -290,3 +292,17 @@ def test_a_volume_full_at_the_end_is_an_error_that_names_it(tmp_path):
 )
 def test_an_older_save_is_given_up_where_there_is_time_for_the_last_step(usual, elapsed, left, expected):
     assert gives_up(usual, elapsed, left) is expected
+
+
+def test_a_save_beside_the_training_excuses_no_silence():
+    """Only a worker that waits for its save may be silent for as long as a save takes."""
+    progress = Progress()
+    for report in (
+        StepDone(at=0.0, rank=0, step=1, loss=1.0, tokens=1, step_seconds=0.5, grad_norm=1.0, digest=""),
+        PhaseChanged(at=0.0, rank=0, phase=Phase.TRAIN, step=1),
+        CheckpointStarted(at=0.0, rank=0, step=1, attempt=1, path="/"),
+    ):
+        progress = heard(progress, report, 1, 0.0)
+    assert patience_seconds(progress, 120.0) == 120.0 + MARGIN_SECONDS
+    progress = heard(progress, PhaseChanged(at=0.0, rank=0, phase=Phase.SAVE, step=1), 1, 0.0)
+    assert patience_seconds(progress, 120.0) == UNMEASURED_SECONDS

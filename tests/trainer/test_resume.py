@@ -112,8 +112,9 @@ def test_the_launcher_hears_what_happens(tmp_path):
         ("load", 0),
         ("warm-up", 6),
         ("train", 7),
-        ("save", 9),
+        ("save", 9),  # begins beside the training
         ("train", 9),
+        ("save", 9),  # is waited for
         ("done", 9),
     ]
     steps = [report for report in reports if isinstance(report, StepDone)]

@@ -261,10 +261,10 @@ class Session:
         if self._store is None:
             return
         began = time.monotonic()
+        self.report.phase(Phase.SAVE, self.steps_done)
         self._finish()
         mark = Mark(self.attempt, self.steps_done)
         if self._store.last is None or self._store.last.record.mark != mark:
-            self.report.phase(Phase.SAVE, self.steps_done)
             state, what = tensors(model, optimizer), What(self.steps_done, samples, training)
             if wait:
                 self._store.save(state, what)
@@ -292,6 +292,8 @@ class Session:
 
     def close(self) -> None:
         """See the save under way to its end, and end the history file."""
+        if self._store is not None and self._store.flight is not None:
+            self.report.phase(Phase.SAVE, self.steps_done)
         self._finish()
         with self._history_is_worth_no_training():
             if self._history is not None:
