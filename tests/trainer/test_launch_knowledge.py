@@ -18,6 +18,7 @@ from trainyard_trainer.launch.metrics import Measured
 from trainyard_trainer.launch.progress import (
     COUNTED_REASONS,
     KEPT_WARNINGS,
+    MOST_SENT,
     Progress,
     durable_seconds,
     heard,
@@ -48,6 +49,16 @@ reports = st.one_of(
         report.CheckpointDurable, **SAID, step=steps, attempt=st.integers(1, 2), path=texts, bytes=steps, seconds=finite
     ),
     st.builds(report.StopAcknowledged, **SAID, step=steps),
+    st.builds(
+        report.SentInStep,
+        **SAID,
+        axis=texts,
+        data=texts,
+        collective=texts,
+        bytes=st.integers(-1, 10**400),
+        count=steps,
+        predicted_bytes=finite,
+    ),
     st.builds(report.ResumedFrom, **SAID, step=steps, attempt=steps, path=texts),
     st.builds(report.Failed, **SAID, error=texts, message=texts, configuration=st.booleans()),
     st.builds(report.Warned, **SAID, reason=texts, message=texts),
@@ -143,6 +154,20 @@ def test_warnings_are_few_and_their_reasons_bounded():
     assert len(progress.warnings) == KEPT_WARNINGS
     assert len(progress.warned) == COUNTED_REASONS + 1
     assert sum(progress.warned.values()) == 500
+
+
+def test_what_a_step_sends_is_told_by_axis_and_class_beside_what_was_predicted():
+    along = {"axis": "tensor", "data": "activations", "collective": "all-gather"}
+    said = (report.SentInStep(at=0.0, rank=0, **along, bytes=n, count=4, predicted_bytes=96.0) for n in (64, 96))
+    text = metrics.text(a_plan(), 0, [Measured(0, True, after(*said))], None, now=1.0)
+    labels = '{rank="0",axis="tensor",data="activations",collective="all-gather"}'
+    assert f"trainyard_trainer_sent_bytes{labels} 96" in text
+    assert f"trainyard_trainer_sent_predicted_bytes{labels} 96" in text
+    many = (
+        report.SentInStep(at=0.0, rank=0, **{**along, "axis": f"a{n}"}, bytes=1, count=1, predicted_bytes=1.0)
+        for n in range(99)
+    )
+    assert len(after(*many).sent) == MOST_SENT
 
 
 # Silence

@@ -6,7 +6,7 @@ import pytest
 from support.processes import TINY, plan_file, run
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
-from trainyard_trainer.report import StepDone
+from trainyard_trainer.report import SentInStep, StepDone
 from trainyard_trainer.train import main
 
 STEPS = 6
@@ -71,9 +71,14 @@ def test_a_training_goes_on_on_any_other_mesh(tmp_path):
 
 @pytest.mark.parametrize("form", ["replicate=2,shard=1", "pipeline=2,shard=1,tensor=2"])
 def test_bfloat16_computes_coarser_on_any_mesh(tmp_path, alone, form):
-    train(tmp_path / "run", form, settings={"precision": "bfloat16"}, every_steps=None)
+    reports = train(tmp_path / "run", form, settings={"precision": "bfloat16"}, every_steps=None)
     assert losses(tmp_path / "run") != losses(alone)
     assert losses(tmp_path / "run") == pytest.approx(losses(alone), rel=2e-2)
+    sent = [report for report in reports if isinstance(report, SentInStep)]
+    assert {report.axis for report in sent} == {
+        axis for axis in form.replace("=", ",").split(",") if axis[0] in "prt"
+    } | {"gang"}
+    assert [report.bytes for report in sent] == [report.predicted_bytes for report in sent]
 
 
 def test_a_mesh_that_does_not_divide_the_model_ends_with_78_before_anybody_is_waited_for(tmp_path):

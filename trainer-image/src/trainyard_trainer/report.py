@@ -84,6 +84,22 @@ class StepDone(Report):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SentInStep(Report):
+    """What a step of this rank sends along an axis of the mesh: logical bytes, counted in one step; all steps send alike.
+
+    data: which of the five classes: gradients, activations, parameter shards, training state, control. count: collectives.
+    predicted_bytes: by the planner's formulas.
+    """
+
+    axis: str
+    data: str
+    collective: str
+    bytes: int
+    count: int
+    predicted_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointStarted(Report):
     """A save of the state after `step` began."""
 
@@ -169,6 +185,7 @@ class PreflightDone(Report):
 KINDS: dict[str, type[Report]] = {
     "phase": PhaseChanged,
     "step": StepDone,
+    "sent": SentInStep,
     "checkpoint-started": CheckpointStarted,
     "checkpoint-durable": CheckpointDurable,
     "stop-acknowledged": StopAcknowledged,
@@ -265,6 +282,22 @@ class Reporter:
                 step_seconds=step_seconds,
                 grad_norm=grad_norm,
                 digest=digest,
+            )
+        )
+
+    def sent(
+        self, axis: str, data: str, collective: str, *, size_bytes: int, count: int, predicted_bytes: float
+    ) -> None:
+        self._send(
+            SentInStep(
+                at=self._clock(),
+                rank=self._rank,
+                axis=axis,
+                data=data,
+                collective=collective,
+                bytes=size_bytes,
+                count=count,
+                predicted_bytes=predicted_bytes,
             )
         )
 

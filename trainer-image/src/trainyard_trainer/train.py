@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -26,6 +26,7 @@ from trainyard_trainer.configuration import Assignment, BadConfiguration, assign
 from trainyard_trainer.data import corpus
 from trainyard_trainer.data.batches import Batches, samples
 from trainyard_trainer.data.order import Order
+from trainyard_trainer.ledger import COUNTED_STEP, Ledger, Line, Sent, predicted
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.optimizer import adamw, learning_rate, set_learning_rate
@@ -76,12 +77,16 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
     session.report.phase(Phase.WARM_UP, step)
     digest = batches.order.digest(step) if step else ""
     first = step + 1
+    ledger = Ledger(session.mesh)
     while step < config.steps and not session.should_stop():
         started = time.perf_counter()
         step += 1
         torch.manual_seed(seed_of(config.seed, step, batches.rank))
-        loss = spread.learn(list(batches.step(step)), batches.global_tokens)
-        loss, squared = session.sum_over_ranks(loss, spread.norm_squared())
+        counted = step == first + COUNTED_STEP - 1
+        with ledger.counting(counted):
+            loss = spread.learn(list(batches.step(step)), batches.global_tokens)
+        with ledger.counting(counted, together=True):
+            loss, squared = session.sum_over_ranks(loss, spread.norm_squared())
         if not (loss < float("inf") and squared < float("inf")):
             raise Diverged(f"step {step}: loss {loss}, squared gradient norm {squared}")
         spread.clip(squared**0.5, config.optimizer.clip_norm)
@@ -97,6 +102,8 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
         if session.rank == 0 and (step == first or step % config.log_every == 0 or step == config.steps):
             speed = batches.global_tokens / seconds
             log.info("step %5d  loss %.4f  %7.0f tokens/s  %.3f s", step, loss, speed, seconds)
+        if counted:
+            tell(session, ledger, predicted(config, session.mesh))
         saved = session.should_save(step)
         if saved:
             session.save(model, optimizer, digest, training)
@@ -122,6 +129,20 @@ def cut(config: TrainerConfig, text: corpus.Corpus, axes: Sequence[Axis], rank: 
     stages = next((axis.size for axis in axes if axis.name == PIPELINE), 1)
     rows = min(data.micro_batch, max(1, -(-data.global_batch // parts) // stages))
     return Batches(text, order, data.sequence_length, rows, part, parts)
+
+
+def tell(session: Session, ledger: Ledger, expected: Mapping[Line, float]) -> None:
+    """Report what was counted beside what the planner predicts of it."""
+    for line in sorted({*ledger.lines, *expected}):
+        sent = ledger.lines.get(line, Sent())
+        session.report.sent(
+            line.axis,
+            line.kind,
+            line.collective,
+            size_bytes=sent.size_bytes,
+            count=sent.collectives,
+            predicted_bytes=expected.get(line, 0.0),
+        )
 
 
 def agree_on_data(session: Session, text: corpus.Corpus) -> None:

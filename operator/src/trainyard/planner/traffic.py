@@ -1,7 +1,8 @@
 """What the processes of a job say to each other in one step: how much, how often and along which axis of the mesh.
 
 Five classes: gradients, activations (and their gradients), parameter shards, training state, control. P: parameters of one
-process's part of the model, which is the whole divided by tensor x pipeline; b: bytes of a weight in use; m: micro-batches.
+process's part of the model; b: bytes of a weight in use; m: micro-batches. The trainer counts what it sends at its process groups
+(trainyard_trainer.ledger); a test compares the two byte by byte, for every kind of mesh.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ GANG: Final = "gang"
 
 STATE_BYTES: Final = 3 * MASTER_BYTES
 """Of a parameter in a checkpoint: master weight and AdamW's two means."""
-CONTROL_BYTES: Final = 24
-"""Three numbers of 8 bytes: loss, squared norm of the gradient, whether anybody was asked to stop."""
+CONTROL_BYTES: Final = 40
+"""Five numbers of 8 bytes: loss, squared norm of the gradient; was anybody asked to stop, to save; does anybody save still?"""
+LOSS_SUMS: Final = 3
+"""Numbers of a token that a tensor group puts together for the loss: largest logit, sum of exponents, logit of the target."""
+LOSS_BYTES: Final = 4
+"""Of each: the loss is computed in float32."""
 
 
 class Bytes(StrEnum):
@@ -95,23 +100,56 @@ class Mesh(NamedTuple):
         return " x ".join(f"{name} {size}" for name, size in self.axes)
 
 
-def traffic(model: Model, mesh: Mesh, steps_between_saves: float | None = None) -> tuple[Traffic, ...]:
+class Matrix(NamedTuple):
+    """Parameters of one form, which a process has so many `times`; a vector has one column."""
+
+    rows: float
+    columns: float
+    times: float = 1.0
+
+    def parameters(self, parts: int = 1) -> float:
+        """Numbers in all, dealt out by rows to so many: FSDP fills the last part up to the size of the others."""
+        return self.times * self.columns * (-(-self.rows // parts) * parts if parts > 1 else self.rows)
+
+
+def traffic(
+    model: Model, mesh: Mesh, steps_between_saves: float | None = None, stage: int | None = None
+) -> tuple[Traffic, ...]:
     """Everything that is sent in one step of the built-in trainer's kind of training, along the axes that have members.
 
-    steps_between_saves: how often a checkpoint is written; None: never.
+    steps_between_saves: how often a checkpoint is written; None: never. stage: of the pipeline, for what its processes send;
+    None: the mean over the stages, which differ by embedding and output layer.
     """
     return (
-        *_sharded(model, mesh),
-        *_replicated(model, mesh),
-        *_tensor(model, mesh),
-        *_pipelined(model, mesh),
+        *_sharded(model, mesh, stage),
+        *_replicated(model, mesh, stage),
+        *_tensor(model, mesh, stage),
+        *_pipelined(model, mesh, stage),
         *_together(model, mesh, steps_between_saves),
     )
 
 
-def part_parameters(model: Model, mesh: Mesh) -> float:
-    """P: parameters of one tensor part of one pipeline stage, if they are spread evenly."""
-    return model.parameters / (mesh.tensor * mesh.pipeline)
+def matrices(model: Model, mesh: Mesh, stage: int | None = None) -> tuple[Matrix, ...]:
+    """What a process has of the model before its shard group shares it: of every matrix its part of rows or columns, of its
+    stage's layers; scales of norms whole (trainyard_trainer.parallel.tensor and pipeline). stage: as in `traffic`."""
+    width, kv_width, hidden, parts = model.width, model.kv_width, model.hidden, mesh.tensor
+    layers = model.layers / mesh.pipeline
+    embeddings, ends = _ends(mesh, stage)
+    vocabulary = 1.0 if model.tied and mesh.pipeline == 1 else embeddings + ends
+    return (
+        Matrix(width / parts, width, layers),
+        Matrix(kv_width / parts, width, 2 * layers),
+        Matrix(width, width / parts, layers),
+        Matrix(hidden / parts, width, 2 * layers),
+        Matrix(width, hidden / parts, layers),
+        Matrix(model.vocabulary / parts, width, vocabulary),
+        Matrix(width, 1, 2 * layers + ends),
+    )
+
+
+def part_parameters(model: Model, mesh: Mesh, stage: int | None = None) -> float:
+    """P: parameters of one tensor part of one pipeline stage. stage: as in `traffic`."""
+    return sum(matrix.parameters() for matrix in matrices(model, mesh, stage))
 
 
 def units(model: Model, mesh: Mesh) -> int:
@@ -119,71 +157,95 @@ def units(model: Model, mesh: Mesh) -> int:
     return -(-model.layers // mesh.pipeline) + 1
 
 
-def _sharded(model: Model, mesh: Mesh) -> Iterator[Traffic]:
+def _ends(mesh: Mesh, stage: int | None) -> tuple[float, float]:
+    """How many embeddings, and how many output layers, a process of a stage has a part of."""
+    if stage is None:
+        return 1 / mesh.pipeline, 1 / mesh.pipeline
+    return float(stage == 0), float(stage == mesh.pipeline - 1)
+
+
+def _micro_batches(model: Model, mesh: Mesh) -> tuple[int, float]:
+    """How many micro-batches, and of how many samples in the mean: the last is smaller, and filled up in a pipeline alone."""
+    count, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
+    most = -(-model.global_batch // mesh.data_parallel)
+    return count, rows if mesh.pipeline > 1 else most / count
+
+
+def _sharded(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     """FSDP (ZeRO-3; Rajbhandari et al. 2020, section 7; Zhao et al. 2023): all-gather of the weights, P x b, for the forward pass
     of every micro-batch, and again for the backward pass unless they were kept (then ZeRO-2's volume); reduce-scatter of the
-    gradients in float32, 4 P, once a step."""
+    gradients in float32, 4 P, once a step. A stage keeps them for all its micro-batches, or gathers them for each one forward and
+    once backward."""
     if mesh.shard < 2:
         return
-    pieces, part = units(model, mesh), part_parameters(model, mesh)
-    micro_batches = model.micro_batches(mesh.data_parallel, mesh.pipeline)[0]
-    passes = micro_batches * (1 if model.kept_gathered(mesh.pipeline) else 2)
+    pieces = units(model, mesh)
+    padded = sum(matrix.parameters(mesh.shard) for matrix in matrices(model, mesh, stage))
+    micro_batches, kept = _micro_batches(model, mesh)[0], model.kept_gathered(mesh.pipeline)
+    again = 1 if mesh.pipeline > 1 else micro_batches
+    passes = again if kept else micro_batches + again
     size, stride = mesh.shard, mesh.stride(SHARD)
-    gathered = part * model.value_bytes / pieces
+    gathered = padded * model.value_bytes / pieces
     yield Traffic(
         SHARD, Collective.ALL_GATHER, size, stride, gathered, pieces * passes, Bytes.PARAMETERS, overlaps=True
     )
-    summed = part * MASTER_BYTES / pieces
+    summed = padded * MASTER_BYTES / pieces
     yield Traffic(SHARD, Collective.REDUCE_SCATTER, size, stride, summed, pieces, Bytes.GRADIENTS, overlaps=True)
 
 
-def _replicated(model: Model, mesh: Mesh) -> Iterator[Traffic]:
+def _replicated(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     """DDP and HSDP: all-reduce of what a shard of the gradients a process is left with, 4 P / shard, once a step."""
     if mesh.replicate < 2:
         return
     pieces = units(model, mesh)
-    summed = part_parameters(model, mesh) * MASTER_BYTES / mesh.shard / pieces
+    padded = sum(matrix.parameters(mesh.shard) for matrix in matrices(model, mesh, stage))
     yield Traffic(
         REPLICATE,
         Collective.ALL_REDUCE,
         mesh.replicate,
         mesh.stride(REPLICATE),
-        summed,
+        padded * MASTER_BYTES / mesh.shard / pieces,
         pieces,
         Bytes.GRADIENTS,
         overlaps=True,
     )
 
 
-def _tensor(model: Model, mesh: Mesh) -> Iterator[Traffic]:
+def _tensor(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     """Tensor parallel with sequence parallel (Korthikanti et al. 2022, section 4.2.2): four all-gathers and four reduce-scatters
     of a layer's activations for each layer and micro-batch, forward and backward together: as much as four all-reduces without
-    it."""
+    it. One of each for the embedding, and for the output layer; three numbers a token for the loss; and the gradients of the
+    norms' scales, of which each rank has those of its own tokens."""
     if mesh.tensor < 2:
         return
-    micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
-    size_bytes = float(rows * model.sequence * model.width * model.value_bytes)
-    count = 4 * micro_batches * model.layers / mesh.pipeline
+    micro_batches, rows = _micro_batches(model, mesh)
+    embeddings, ends = _ends(mesh, stage)
+    layers, size, stride = model.layers / mesh.pipeline, mesh.tensor, mesh.stride(TENSOR)
+    tokens = rows * model.sequence
+    size_bytes = tokens * model.width * model.value_bytes
+    count = micro_batches * (4 * layers + embeddings + ends)
     for collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
-        yield Traffic(TENSOR, collective, mesh.tensor, mesh.stride(TENSOR), size_bytes, count, Bytes.ACTIVATIONS)
+        yield Traffic(TENSOR, collective, size, stride, size_bytes, count, Bytes.ACTIVATIONS)
+    if ends:
+        sums = micro_batches * LOSS_SUMS * ends
+        yield Traffic(TENSOR, Collective.ALL_REDUCE, size, stride, tokens * LOSS_BYTES, sums, Bytes.ACTIVATIONS)
+    scales = float(model.width * MASTER_BYTES)
+    yield Traffic(TENSOR, Collective.ALL_REDUCE, size, stride, scales, 2 * layers + ends, Bytes.GRADIENTS)
 
 
-def _pipelined(model: Model, mesh: Mesh) -> Iterator[Traffic]:
+def _pipelined(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     """Each stage to the next, for each micro-batch: its activations, and their gradients on the way back (Narayanan et al. 2021,
-    section 3.2); of a tensor group each member sends its part."""
+    section 3.2); of a tensor group each member sends its part. First and last stage exchange a tied embedding's gradients."""
     if mesh.pipeline < 2:
         return
-    micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
+    micro_batches, rows = _micro_batches(model, mesh)
     size_bytes = rows * model.sequence * model.width * model.value_bytes / mesh.tensor
-    yield Traffic(
-        PIPELINE,
-        Collective.SEND_RECEIVE,
-        mesh.pipeline,
-        mesh.stride(PIPELINE),
-        size_bytes,
-        2 * micro_batches,
-        Bytes.ACTIVATIONS,
-    )
+    ways = 2 if stage is None else (stage > 0) + (stage < mesh.pipeline - 1)
+    size, stride = mesh.pipeline, mesh.stride(PIPELINE)
+    yield Traffic(PIPELINE, Collective.SEND_RECEIVE, size, stride, size_bytes, ways * micro_batches, Bytes.ACTIVATIONS)
+    if model.tied and stage in (None, 0, mesh.pipeline - 1):
+        held = Matrix(model.vocabulary / mesh.tensor, model.width).parameters(mesh.shard) / mesh.shard
+        count = 1.0 if stage is not None else 2 / (mesh.pipeline - 1)  # two sends over all of a group's edges
+        yield Traffic(PIPELINE, Collective.SEND_RECEIVE, size, stride, held * MASTER_BYTES, count, Bytes.GRADIENTS)
 
 
 def _together(model: Model, mesh: Mesh, steps_between_saves: float | None) -> Iterator[Traffic]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,9 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import loss_parallel
 
 from trainyard_trainer.data.batches import IGNORED
+
+IN_LOSS: ContextVar[bool] = ContextVar("in_loss", default=False)
+"""Whether the loss is computed just now: the ledger tells by it what a tensor group sums."""
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, vocabulary: int, mesh: DeviceMesh | None = None) -> Tensor:
@@ -31,7 +35,11 @@ def cross_entropy(logits: Tensor, targets: Tensor, vocabulary: int, mesh: Device
             shape=torch.Size((len(logits), vocabulary)),
             stride=(vocabulary, 1),
         )
-    return F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    token = IN_LOSS.set(True)
+    try:
+        return F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    finally:
+        IN_LOSS.reset(token)
 
 
 @contextmanager

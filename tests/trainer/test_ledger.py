@@ -1,0 +1,88 @@
+"""What the process groups send in a step is what the planner's formulas say: byte by byte, for every kind of mesh."""
+
+import os
+
+import pytest
+import torch
+from support.processes import run
+from trainyard.api.trainer import TrainerConfig
+from trainyard.contract.plan import Axis
+from trainyard.planner.traffic import Bytes
+from trainyard_trainer.data.corpus import VOCABULARY, read
+from trainyard_trainer.ledger import COUNTED_STEP, Ledger, predicted
+from trainyard_trainer.model import weights
+from trainyard_trainer.model.transformer import Transformer
+from trainyard_trainer.parallel.mesh import axes_of, build
+from trainyard_trainer.parallel.rendezvous import Place, meet
+from trainyard_trainer.parallel.spread import Spread
+from trainyard_trainer.train import cut
+
+MODEL = {"preset": "tiny", "layers": 4}
+BATCH = {"files": [__file__], "sequenceLength": 16, "globalBatch": 14, "microBatch": 2}
+
+CASES = {
+    "zero 2": (2, "shard=2", {}),
+    "zero 3": (2, "shard=2", {"parallel": {"reshard": "always"}}),
+    "shards of uneven rows": (3, "shard=3", {"model": {**MODEL, "tieEmbeddings": False}}),
+    "ddp": (2, "replicate=2,shard=1", {}),
+    "tensor": (2, "shard=1,tensor=2", {}),
+    "tensor in bfloat16, one micro-batch": (
+        2,
+        "shard=1,tensor=2",
+        {"precision": "bfloat16", "data": {**BATCH, "microBatch": 14}},
+    ),
+    "tensor in bfloat16": (2, "shard=1,tensor=2", {"precision": "bfloat16"}),
+    "pipeline, tied": (2, "pipeline=2,shard=1", {}),
+    "pipeline, not tied": (2, "pipeline=2,shard=1", {"model": {**MODEL, "tieEmbeddings": False}}),
+    "hsdp": (4, "replicate=2,shard=2", {"precision": "bfloat16"}),
+    "hsdp and tensor": (4, "replicate=2,shard=1,tensor=2", {}),
+    "fsdp and tensor": (4, "shard=2,tensor=2", {"parallel": {"reshard": "always"}}),
+    "fsdp and pipeline, gathered again": (4, "pipeline=2,shard=2", {"parallel": {"reshard": "always"}}),
+    "tensor and pipeline": (4, "pipeline=2,shard=1,tensor=2", {"precision": "bfloat16"}),
+}
+
+
+def counted(rank, ranks, form, given):
+    """What this rank's ledger says of one step, and what the formulas say."""
+    config = TrainerConfig.model_validate({"model": MODEL, "data": BATCH, **given})
+    axes = tuple(Axis(name, int(size)) for name, size in (axis.split("=") for axis in form.split(",")))
+    mesh = build(axes, ranks, "cpu")
+    with torch.device("meta"):
+        model = Transformer(config.model.shape, VOCABULARY, config.model.rope_theta)
+    precision = torch.bfloat16 if config.precision == "bfloat16" else None
+    spread = Spread(model, mesh, torch.device("cpu"), config.parallel, precision)
+    weights.draw(model, config.model.shape.layers, seed=5)
+    batches = cut(config, read(config.data.files), axes_of(mesh), rank)
+    ledger = Ledger(mesh)
+    for step in range(1, COUNTED_STEP + 1):
+        with ledger.counting(step == COUNTED_STEP):
+            spread.learn(list(batches.step(step)), batches.global_tokens)
+        for parameter in model.parameters():
+            parameter.grad = None
+    said = {tuple(line): sent.size_bytes for line, sent in ledger.lines.items()}
+    formulas = {tuple(line): size_bytes for line, size_bytes in predicted(config, mesh).items()}
+    return said, {line: size_bytes for line, size_bytes in formulas.items() if line[1] != Bytes.CONTROL}
+
+
+@pytest.fixture(scope="module")
+def ledgers(tmp_path_factory):
+    """By case, what every rank counted and predicted. Gangs of one size are one gang."""
+    found = {}
+    for ranks in sorted({case[0] for case in CASES.values()}):
+        names = [name for name, case in CASES.items() if case[0] == ranks]
+
+        def work(rank, ranks=ranks, names=names):
+            meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), 60.0, lambda: False)
+            return [counted(rank, *CASES[name]) for name in names]
+
+        ended = run(work, ranks, tmp_path_factory.mktemp("gang") / str(ranks))
+        assert [end.code for end in ended] == [0] * ranks, "\n".join(end.output for end in ended)
+        found |= dict(zip(names, zip(*(end.result for end in ended), strict=True), strict=True))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bytes_counted_are_the_bytes_of_the_closed_formulas(ledgers, case):
+    assert ledgers[case]
+    for said, formulas in ledgers[case]:
+        assert {line: int(size_bytes) for line, size_bytes in formulas.items()} == said
