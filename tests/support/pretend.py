@@ -13,8 +13,10 @@ from typing import Any
 
 from trainyard.api import names
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
+from trainyard.contract.network import PodNetwork
 from trainyard.contract.plan import Mark, Plan
 from trainyard.contract.plan import decode as decode_plan
+from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard.contract.status import Commit, Fault, LastWords, Status, encode_last_words
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
@@ -54,6 +56,7 @@ class Launcher:
     frozen: bool = False
     fails: Fault | None = None
     exit: int | None = None
+    preflight: PreflightResult | None = None
 
 
 @dataclass
@@ -62,7 +65,8 @@ class Pretend:
 
     save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
     trains: whether a whole gang makes a step each second. speaks: whether its workers report.
-    sidecars: whether pods outlive their trainers until they are deleted.
+    sidecars: whether pods outlive their trainers until they are deleted. slow: nodes that a preflight finds out, if it measures
+    them; hopeless: whether it finds the gang slow as a whole. networks: what a pod finds of its network, by node.
     steps: how many steps a job needs, by name (default: for ever).
     """
 
@@ -72,6 +76,9 @@ class Pretend:
     trains: bool = True
     speaks: bool = True
     sidecars: bool = False
+    slow: set[str] = field(default_factory=set)
+    hopeless: bool = False
+    networks: dict[str, PodNetwork] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -465,6 +472,14 @@ class Pretend:
                 if launcher.notice is not None and self.now - launcher.notice >= 2 and not launcher.frozen:
                     self._end(pod, 1, "Error")
             return
+        if crew[0].preflight is None and plan.preflight is not None:
+            result = self._prove(plan)
+            for pod, launcher in zip(pods, crew, strict=True):
+                launcher.preflight = result
+                if result.finding == Finding.FAILED:
+                    self._end(pod, 77, "Error", preflight=result)
+            if result.finding == Finding.FAILED:
+                return
         notices = [launcher.notice for launcher in crew if launcher.notice is not None]
         last = self.steps.get(plan.job)
         if notices and all(launcher.step > 0 for launcher in crew):
@@ -488,13 +503,27 @@ class Pretend:
             for pod in pods:
                 self._end(pod, 0, "Completed")
 
+    def _prove(self, plan: Plan) -> PreflightResult:
+        """What a preflight would find: it sees only the nodes that it measures."""
+        assert plan.preflight is not None
+        asked = range(len(plan.members)) if plan.preflight.nodes is None else plan.preflight.nodes
+        found = tuple(plan.members[rank].node for rank in asked if plan.members[rank].node in self.slow)
+        if found:
+            return PreflightResult(Finding.FAILED, f"{found[0]} reaches 1 MB/s with another", nodes=found)
+        if self.hopeless:
+            return PreflightResult(Finding.FAILED, "all nodes are equally slow, and no other job uses their links")
+        finding = Finding.PASSED if asked else Finding.SKIPPED
+        return PreflightResult(finding, "as fast as predicted", 1.0, 1e9, 1e9)
+
     def _commit(self, crew: list[Launcher], attempt: int) -> None:
         step = crew[0].step
         for launcher in crew:
             launcher.commit = Commit(attempt, step, f"/checkpoints/step-{step}", time=self.now)
         self.commits.setdefault(crew[0].plan.uid, []).append(Commit(attempt, step, f"/checkpoints/step-{step}"))
 
-    def _end(self, pod: Pod, code: int, reason: str, fault: Fault | None = None) -> None:
+    def _end(
+        self, pod: Pod, code: int, reason: str, fault: Fault | None = None, preflight: PreflightResult | None = None
+    ) -> None:
         launcher = self.launchers.get(pod.uid)
         message = ""
         if launcher is not None and reason != "Killed":
@@ -508,6 +537,7 @@ class Pretend:
                 commit=launcher.commit,
                 resumed=launcher.resumed,
                 fault=fault,
+                preflight=preflight,
             )
             message = encode_last_words(words)
         # The pod's phase follows at the next second, as a kubelet's does: until then its room is taken.
@@ -533,6 +563,8 @@ class Pretend:
                 notice_time=launcher.notice,
                 commit=launcher.commit,
                 resumed=launcher.resumed,
+                network=self.networks.get(pod.node, PodNetwork()),
+                preflight=launcher.preflight,
             )
             self.answers[pod.uid] = dataclasses.replace(known, status=status, time=self.now, error="")
 

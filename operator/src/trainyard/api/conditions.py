@@ -72,6 +72,7 @@ class Reason(StrEnum):
     LAUNCHER_UNREACHABLE = "LauncherUnreachable"
     LAUNCHERS_ANSWER = "LaunchersAnswer"
     LABELS_CHANGED = "LabelsChanged"
+    NETWORK_SLOW = "NetworkSlow"
     OPERATOR_UNREACHABLE = "OperatorUnreachable"
     # leaving before the end
     PREEMPTED = "Preempted"
@@ -87,6 +88,7 @@ class Reason(StrEnum):
     LAUNCHER_SILENT = "LauncherSilent"
     HANG = "Hang"
     PREFLIGHT_FAILED = "PreflightFailed"
+    NODES_UNLIKE = "NodesUnlike"
     START_TIMEOUT = "StartTimeout"
     NODE_TAKEN = "NodeTaken"
     UNASKED_YIELD = "UnaskedYield"

@@ -168,6 +168,9 @@ class Network(ApiModel):
 
     fabric: Annotated[str, Field(min_length=1, max_length=253)] = "auto"
     """Name of a Fabric, or of a built-in profile such as aws-efa, from which settings follow. auto: what the nodes are on."""
+    preflight: bool = True
+    """Whether a gang of several nodes proves before its first step that its nodes are alike and its network is as fast as
+    predicted. Nodes that fail are left out for an hour, and the gang is planned again."""
     env: Annotated[
         tuple[Variable, ...],
         Field(
@@ -271,6 +274,19 @@ class PlanQuality(ApiModel):
     """Whether the search was cut short, so that a better plan or bound may exist."""
 
 
+class PlannedPreflight(ApiModel):
+    """What the gang of the current attempt is to prove before its first step."""
+
+    message_bytes: int
+    """Size of the all-reduce that is timed."""
+    expected_seconds: float | None = None
+    """How long it takes by the model; left out: nothing is known of the network, and nodes are compared with each other only."""
+    edge_bytes_per_second: tuple[float, ...] = ()
+    """What one node should send to another that shares a domain with it, broadest first; 0 where that is not known."""
+    alone: bool = False
+    """Whether a gang that is slow as a whole fails: what it should reach was declared, and no other job uses its links."""
+
+
 class PlanSummary(ApiModel):
     """The plan of the current attempt in numbers; the plan itself is in the ConfigMap of the attempt."""
 
@@ -296,6 +312,8 @@ class PlanSummary(ApiModel):
     """Share of a step in which the processes wait for communication, as predicted; left out where the model is not known."""
     bottleneck: str = ""
     """What holds up the ring over all nodes: the uplinks of a level, the interfaces of a node, or the links inside the node."""
+    preflight: PlannedPreflight | None = None
+    """What the gang is to prove before its first step; left out: nothing."""
 
 
 class Pending(ApiModel):
@@ -358,10 +376,31 @@ class Restarts(ApiModel):
     """Yields to another job, to a drain or to suspension; they are free."""
     nodes_lost: int = 0
     """Attempts that ended since a node was lost."""
+    unfit: int = 0
+    """Attempts that ended before the first step since nodes were found unfit; they are free, and these nodes are left out."""
     fruitless: int = 0
     """How many attempts in a row ended without a new step; each makes the next one wait longer."""
     failure_times: tuple[Time, ...] = ()
     """When the failures that still count towards the budget happened, oldest first."""
+
+
+class PreflightStatus(ApiModel):
+    """How the preflight of the current attempt ended, the same on all members."""
+
+    finding: str
+    """passed, warned, failed, or skipped where there was nothing to measure."""
+    message: str = ""
+    """What was found, in a sentence."""
+    seconds: float = 0.0
+    """How long it took."""
+    bus_bandwidth: float | None = None
+    """Bus bandwidth of the all-reduce as measured, in bytes a second."""
+    expected_bus_bandwidth: float | None = None
+    """That of the model."""
+    edge_bytes_per_second: tuple[float, ...] = ()
+    """What pairs of nodes that share a domain reached, broadest first, as a median; 0 where none was measured."""
+    time: Time | None = None
+    """When it was reported."""
 
 
 class NetworkStatus(ApiModel):
@@ -373,6 +412,10 @@ class NetworkStatus(ApiModel):
     """How many environment variables were written for the network libraries."""
     warnings: Annotated[tuple[str, ...], Field(max_length=32)] = ()
     """What the user had better change, each a sentence."""
+    compared: bool = False
+    """Whether what all members found of their network at their start has been compared."""
+    preflight: PreflightStatus | None = None
+    """What was proven before the first step; left out until it was, or where nothing was to be."""
 
 
 class Victim(ApiModel):
@@ -478,6 +521,34 @@ class Failure(ApiModel):
     """How many attempts in a row failed first on that node."""
 
 
+class Avoided(ApiModel):
+    """A node that this job does not get for a while, whoever else may have it."""
+
+    node: str
+    """Its name."""
+    reason: str
+    """Why, in one word."""
+    message: str = ""
+    """Why, in a sentence."""
+    attempt: int
+    """The attempt that found it."""
+    time: Time
+    """When."""
+    until: Time
+    """From when on the job may have it again."""
+
+
+class Proven(ApiModel):
+    """Nodes that passed the preflight of one attempt. They are not measured again at a restart within the hour."""
+
+    attempt: int
+    """The attempt."""
+    time: Time
+    """When they passed."""
+    nodes: tuple[str, ...]
+    """Their names."""
+
+
 class Ending(ApiModel):
     """The verdict on an attempt that has to end before its time. Recorded once: a launcher that answers again changes nothing."""
 
@@ -534,6 +605,10 @@ class TrainingJobStatus(ApiModel):
     """A request to save and leave that stands."""
     ending: Ending | None = None
     """The verdict on the current attempt, while its members are taken down."""
+    avoid: Annotated[tuple[Avoided, ...], Field(max_length=64)] = ()
+    """Nodes that the job does not get for a while, since an attempt found them unfit."""
+    proven: Annotated[tuple[Proven, ...], Field(max_length=16)] = ()
+    """Nodes that passed the preflight lately."""
     lineage: tuple[LineageMark, ...] = ()
     """For each earlier attempt that counts, its last step that is history."""
     resume: ResumePoint | None = None

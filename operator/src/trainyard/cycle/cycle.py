@@ -16,6 +16,7 @@ from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
 from trainyard.cycle.claims import Claim, claims
+from trainyard.cycle.compared import compared
 from trainyard.cycle.grow import asked_to_grow, due_to_grow, may_grow
 from trainyard.cycle.members import make_members, outdated
 from trainyard.cycle.queue import serve
@@ -61,6 +62,7 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
                 refusal=_refusal(world, job, gang),
                 moved=_moved(tree, job, gang),
                 outdated=_unborn(job, gang) and outdated(world, tree, job),
+                unlike=compared(world, job, gang),
             )
             decisions[job.uid] = decide(job, gangs[job.uid], around, now)
         except Exception as error:

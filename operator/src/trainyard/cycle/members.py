@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from trainyard.api.training_job import NetworkStatus, PlanSummary
+from trainyard.api.training_job import NetworkStatus, PlannedPreflight, PlanSummary
 from trainyard.contract.plan import Plan, digest
 from trainyard.cycle import actions as act
 from trainyard.cycle.outlook import site_of
+from trainyard.cycle.proof import planned, section
 from trainyard.lifecycle.gang import first_member
 from trainyard.network.derive import settings_for
-from trainyard.network.settings import Settings
+from trainyard.network.settings import MOST_WARNINGS, Settings
 from trainyard.planner import rank as ranks
 from trainyard.planner.parallelism import estimate, mesh_of
 from trainyard.planner.place import Placement
@@ -20,9 +21,6 @@ from trainyard.render.plan import plan_for
 from trainyard.render.pod import pods, trial_pod
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, Manifest, World
-
-MOST_WARNINGS = 32
-"""As many as the status takes; all of them become events."""
 
 
 def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -> list[act.Action]:
@@ -48,20 +46,22 @@ def summary(world: World, tree: Tree, job: Job) -> PlanSummary:
     placed = _placement(tree, job)
     site = site_of(world, tree, job, placed.nodes)
     mesh = mesh_of(job.spec, site)
-    predicted = estimate(job.spec, site, mesh=mesh).summary
-    share = predicted.communication_share
+    found = estimate(job.spec, site, mesh=mesh)
+    predicted, share = found.summary, found.summary.communication_share
+    proof = planned(world, tree, job, placed.nodes, site.links, found.prediction.whole)
     return PlanSummary(
         nodes=len(placed.nodes),
         span=placed.span,
         spans=dict(placed.spans),
         ring_edges=dict(placed.crossings),
         mesh=dict(mesh.axes),
-        digest=digest(_plan(world, tree, job, mesh)),
+        digest=digest(_plan(world, tree, job, mesh, proof)),
         spares=reserved.spares,
         quality=reserved.quality,
         predicted_bus_bandwidth=float(f"{predicted.bus_bandwidth:.4g}"),
         communication_share=float(f"{share:.3g}") if share is not None else None,
         bottleneck=predicted.bottleneck,
+        preflight=proof,
     )
 
 
@@ -98,14 +98,15 @@ def sample(world: World, job: Job) -> Manifest:
     return trial_pod(job, _settings(world, job))
 
 
-def _plan(world: World, tree: Tree, job: Job, mesh: Mesh | None = None) -> Plan:
-    """The same again and again: the mesh is that of the status, once it stands there."""
+def _plan(world: World, tree: Tree, job: Job, mesh: Mesh | None = None, proof: PlannedPreflight | None = None) -> Plan:
+    """The same again and again: mesh and proof are those of the status, once they stand there."""
     assert job.spec is not None
     placed, known = _placement(tree, job), job.status.plan
     if mesh is None and known is not None and known.mesh:
         mesh = Mesh(**known.mesh)
     mesh = mesh or mesh_of(job.spec, site_of(world, tree, job, placed.nodes))
-    return plan_for(job, job.status.attempt, placed, tree, first_member(job), mesh=mesh)
+    asked = section(job, placed.nodes, known.preflight if known is not None else proof)
+    return plan_for(job, job.status.attempt, placed, tree, first_member(job), mesh=mesh, preflight=asked)
 
 
 def _placement(tree: Tree, job: Job) -> Placement:

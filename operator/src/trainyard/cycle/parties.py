@@ -15,6 +15,7 @@ from trainyard.cycle.wishes import wished
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
+from trainyard.lifecycle.unfit import avoided
 from trainyard.planner.forecast import End
 from trainyard.planner.preempt import Candidate
 from trainyard.planner.request import Request, request
@@ -91,7 +92,10 @@ def seekers_of(world: World, job: Job, room: Room, now: float) -> tuple[Seeker, 
         doubtful=doubtful(job.status, now),
     )
     wishes = wished(room.now.inventory, world.fabrics, job).wishes
-    return tuple(replace(first, request=replace(plain, requests=wish.requests, among=wish.among)) for wish in wishes)
+    out = avoided(job.status, now)
+    return tuple(
+        replace(first, request=replace(plain, requests=wish.requests, among=wish.among, unfit=out)) for wish in wishes
+    )
 
 
 def least(seekers: Collection[Seeker]) -> Resources:

@@ -15,7 +15,6 @@ from trainyard.cycle.waiting import Waiting, wait
 from trainyard.lifecycle import deadlines
 from trainyard.planner.place import Placement
 from trainyard.world.records import Job, World
-from trainyard.world.selection import selection
 
 
 def standing_of(world: World, seeker: Seeker, room: Room, now: float) -> Reservation | None:
@@ -23,11 +22,12 @@ def standing_of(world: World, seeker: Seeker, room: Room, now: float) -> Reserva
     reservation = seeker.job.status.reservation
     if reservation is None or reservation.attempt != seeker.job.status.attempt + 1 or now >= reservation.deadline:
         return None
-    demands = selection(seeker.request.pod_spec, seeker.request.avoid)
+    request = seeker.request
     mine = [world.nodes.get(name) if name not in seeker.kept else None for name in dict.fromkeys(reservation.nodes)]
-    among = seeker.request.among
-    good = all(node is not None and demands.admits(node) and (among is None or node.name in among) for node in mine)
-    return reservation if good and room.holds(reservation.nodes, seeker.request.demand, soon=True) else None
+    good = all(
+        node is not None and node.name not in request.avoid and request.demand.why_not(node) is None for node in mine
+    )
+    return reservation if good and room.holds(reservation.nodes, request.demand, soon=True) else None
 
 
 def keep_reserved(world: World, job: Job, room: Room, now: float) -> None:

@@ -12,7 +12,7 @@ from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members, network_of, obstacle, summary, warnings
 from trainyard.cycle.parties import leaving_takes
 from trainyard.cycle.waiting import Waiting, told, wait
-from trainyard.lifecycle import conditions, deadlines
+from trainyard.lifecycle import conditions, deadlines, unfit
 from trainyard.planner.place import CLUSTER
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, World
@@ -63,11 +63,13 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
             quality=chosen.quality,
         ),
     )
+    status = unfit.forget(status, now)
     status = conditions.without(status, ConditionType.CONTROLLED)  # it spoke of the launchers of an earlier attempt
     status = conditions.without(status, ConditionType.TOPOLOGY_CHANGED)  # and this one of its plan
     plan = summary(world, tree, job.with_status(status))
     status = status.but(plan=plan)
     message = f"attempt {attempt} starts {_on(job.spec.nodes, nodes, plan.span)}"
+    message += _after_preflight(job)
     if chosen.said:
         message += f"; {chosen.said}"
     if chosen.spares:
@@ -86,6 +88,16 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     doubts = [a for doubt in warnings(world, started) for a in told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]
     old = (act.DeletePlan(job.namespace, plan_name(job.name, attempt - 1)),) if attempt > 1 else ()
     return Waiting(status, (*make_members(world, tree, started, frozenset()), *news, *doubts, *old))
+
+
+def _after_preflight(job: Job) -> str:
+    """A gang that failed as a whole may well get the same nodes: then it says so."""
+    failure = job.status.last_failure
+    if failure is None or failure.attempt != job.status.attempt or failure.node:
+        return ""
+    if failure.reason not in (Reason.PREFLIGHT_FAILED, Reason.NODES_UNLIKE):
+        return ""
+    return f"; attempt {failure.attempt} failed before its first step, and no node was to blame"
 
 
 def _on(wanted: int, nodes: tuple[str, ...], span: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from trainyard.api.conditions import Reason
 from trainyard.api.model import rfc3339
@@ -10,6 +11,7 @@ from trainyard.cycle.parties import Parties, Seeker
 from trainyard.cycle.plans import expect, find, gathered, hint
 from trainyard.cycle.room import NOTHING, Keep, Room
 from trainyard.cycle.waiting import Waiting, wait
+from trainyard.lifecycle import unfit
 from trainyard.planner.place import CLUSTER, Placement, Shortfall
 from trainyard.world.records import Job
 
@@ -19,18 +21,34 @@ CAME_FIRST = "which came first"
 def stay(seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> Waiting:
     """What a job says that has no place now. What it waits for is kept from those behind it."""
     job = seeker.job.with_status(seeker.job.status.but(reservation=None))
-    later = _relaxed_later(seeker)
+    without = unfit.said(job.status, now)
+    later = _relaxed_later(seeker) + (f"; {without}" if without else "")
     alone = find(seeker, NOTHING, parties, room) if seeker.kept else short
     if isinstance(alone, Placement):
         message = f"{short.message}; {_kept_for(seeker, room)}{later}"
         waiting = wait(job, Reason.BEHIND_OTHERS, message, _after_them(seeker, parties, room), now)
-        return _look_again(waiting, seeker, (keep.wake for keep in seeker.kept.values()))
+        wakes = (*(keep.wake for keep in seeker.kept.values()), unfit.free_again(job.status, now))
+        return _look_again(waiting, seeker, wakes)
     expected = _keep(job, seeker, short, parties, room, now)
     # By what was asked for, not by what is free just now: the reason of a wait should not change with every pod that ends.
     reason = Reason.NO_DOMAIN_FITS if seeker.request.required else Reason.INSUFFICIENT_NODES
     found = hint(seeker, parties, room, now)
     helps = (*found, *alone.unblock) if alone.eligible < alone.needed else found or alone.unblock
-    return _look_again(wait(job, reason, f"{alone.message}{expected}{later}", helps, now), seeker, ())
+    helps = (*helps, *_once_fit(seeker, parties, room, now))
+    due = (unfit.free_again(job.status, now),)
+    return _look_again(wait(job, reason, f"{alone.message}{expected}{later}", helps, now), seeker, due)
+
+
+def _once_fit(seeker: Seeker, parties: Parties, room: Room, now: float) -> tuple[str, ...]:
+    """When the job starts for the nodes alone that it does without, if it does."""
+    again = unfit.free_again(seeker.job.status, now)
+    if again is None:
+        return ()
+    first = frozenset(one.node for one in seeker.job.status.avoid if now < one.until <= again)
+    with_them = replace(seeker, request=replace(seeker.request, unfit=seeker.request.unfit - first))
+    if not isinstance(find(with_them, seeker.kept, parties, room), Placement):
+        return ()
+    return (f"at {rfc3339(round(again))} {', '.join(sorted(first)[:8])} may be tried again",)
 
 
 def _keep(job: Job, seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> str:

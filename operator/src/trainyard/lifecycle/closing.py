@@ -31,6 +31,8 @@ def close(
     status = _pay(job, status, gang, verdict, now)
     status = _history(job, status, gang)
     status = status.but(former=former(job, gang, verdict, now, wanted))
+    if verdict.reason is Reason.HANG:  # what was measured before says nothing about now
+        status = status.but(proven=())
     return _next(job, status, verdict, now)
 
 
@@ -82,6 +84,8 @@ def _pay(job: Job, status: TrainingJobStatus, gang: Gang, verdict: Verdict, now:
             restarts = restarts.but(preemptions=restarts.preemptions + 1)
         case Outcome.LOST:
             restarts = restarts.but(nodes_lost=restarts.nodes_lost + 1)
+        case Outcome.UNFIT:
+            restarts = restarts.but(unfit=restarts.unfit + 1)
         case Outcome.FAILED | Outcome.REFUSED:
             assert job.spec is not None
             since = now - job.spec.restart.per_seconds

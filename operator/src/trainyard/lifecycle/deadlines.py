@@ -10,6 +10,10 @@ GROW: Final = 600.0
 """Of training, before a gang that runs with fewer nodes than it wants saves and starts again with all."""
 DOUBTFUL: Final = 24 * 3600.0
 """How long a job would rather not have a node on which it failed first, where another is as good."""
+AVOID: Final = 3600.0
+"""How long a job does not get a node that an attempt found unfit before its first step."""
+PROVEN: Final = 3600.0
+"""How long a node that passed a preflight is not measured again when the job restarts."""
 USUAL_START: Final = 60.0
 """From the start of an attempt until it trains, where the images are there: an estimate, for those who ask when it will be gone.
 Nobody is delayed where it takes longer: who trains on lent nodes leaves them in time."""

@@ -12,8 +12,9 @@ from typing import Final
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import Ending, Failure, Stop, TrainingJobStatus
 from trainyard.contract.exits import Exit
-from trainyard.lifecycle import closing, conditions, deadlines
+from trainyard.lifecycle import closing, conditions, deadlines, unfit
 from trainyard.lifecycle.gang import Gang, Seat, is_open
+from trainyard.lifecycle.hearing import hear
 from trainyard.lifecycle.leftovers import after_last_words, settle, sweep, tear_down, wake_for
 from trainyard.lifecycle.needs import (
     AskStop,
@@ -127,10 +128,12 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
 
     if status.ending is None:
         digest = status.plan.digest if status.plan is not None else ""
-        found = alarm(job, gang, digest, around.blind, now) or _unmade(job, gang, around, now)
+        found = alarm(job, gang, digest, around.blind, now, around.unlike) or _unmade(job, gang, around, now)
         if found is not None:
             status = _record_ending(status, found, now)
-            told.append(Tell("Warning", found.reason, found.message))
+            told.append(Tell("Warning", found.reason, found.message + unfit.left_out(found.unfit, now)))
+    status, news = hear(status, gang, around, now)
+    told += news
     if status.ending is None and status.stop is None:
         stop = _reason_to_stop(job, gang, around, now)
         if stop is not None:
@@ -232,7 +235,8 @@ def _record_ending(status: TrainingJobStatus, verdict: Verdict, now: float) -> T
         message=verdict.message[:2000],
         time=now,
     )
-    return status.but(ending=ending, last_failure=_in_a_row(verdict.failure, status.last_failure))
+    status = status.but(ending=ending, last_failure=_in_a_row(verdict.failure, status.last_failure))
+    return unfit.avoid(status, verdict.unfit, verdict.reason, verdict.message, now)
 
 
 def _in_a_row(failure: Failure | None, before: Failure | None) -> Failure | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Stop, TrainingJobStatus
+from trainyard.network.consistency import Unlike
 from trainyard.world.records import Pod
 
 
@@ -82,7 +83,8 @@ class Surroundings:
     operator reaches no launcher of several jobs at once, so silence is its own trouble. leaving: the job's namespace is being
     deleted. refusal: what the API server said when it would not take the next member of this attempt, "" where it took it.
     moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same. outdated: whether
-    that is so, or one of them is gone, before anything of the attempt was made.
+    that is so, or one of them is gone, before anything of the attempt was made. unlike: in what members' networks differ by what
+    all found when they started, None until all have.
     """
 
     wanted_by: tuple[str, ...] = ()
@@ -92,6 +94,7 @@ class Surroundings:
     refusal: str = ""
     moved: str = ""
     outdated: bool = False
+    unlike: Unlike | None = None
 
 
 def side_by_side(needs: Iterable[PodNeed]) -> list[PodNeed]:

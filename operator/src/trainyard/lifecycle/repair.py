@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Former
-from trainyard.lifecycle import deadlines
+from trainyard.lifecycle import deadlines, unfit
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.verdict import Outcome, Verdict
 from trainyard.world.records import Job
@@ -26,6 +26,8 @@ def former(job: Job, gang: Gang, verdict: Verdict, now: float, wanted: frozenset
     """
     if verdict.outcome in (Outcome.DONE, Outcome.REFUSED) or not gang.pods:
         return None
+    if verdict.outcome is Outcome.FAILED and verdict.reason in (Reason.PREFLIGHT_FAILED, Reason.NODES_UNLIKE):
+        return None  # not one of its nodes is to blame: their choice is
     nodes = gang.nodes
     if verdict.outcome is Outcome.YIELDED and not _stays(job, verdict, [node for node in nodes if node not in wanted]):
         return None
@@ -60,7 +62,8 @@ def lost(job: Job, gang: Gang, verdict: Verdict, now: float) -> list[str]:
             found.append(seat.pod.membership.node)
     failure = job.status.last_failure
     if failure is not None and failure.attempt == job.status.attempt and failure.node:
-        blamed = verdict.reason in (Reason.PREFLIGHT_FAILED, Reason.LAUNCHER_SILENT)
-        if blamed or failure.times >= FAILED_AGAIN:
-            found.append(failure.node)
+        blamed = verdict.reason is Reason.LAUNCHER_SILENT or failure.times >= FAILED_AGAIN
+        found += [failure.node] if blamed else []
+    out = unfit.avoided(job.status, now)
+    found += [node for node in gang.nodes if node in out]
     return found

@@ -16,6 +16,7 @@ from trainyard.api.training_job import Failure
 from trainyard.contract.exits import Exit
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
+from trainyard.network.consistency import Unlike
 from trainyard.world.records import Job, Terminated
 
 
@@ -31,33 +32,40 @@ class Outcome(StrEnum):
     """A configuration that cannot work; never tried again."""
     LOST = "Lost"
     """A node or pod was taken away without notice; free, and counted as such."""
+    UNFIT = "Unfit"
+    """Nodes were found unfit before the first step; free, and the job does without them for a while."""
     DISPLACED = "Displaced"
     """It never began: somebody took its place before its pods were bound; free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An outcome with its reason. failure: the first thing that went wrong, where something did."""
+    """An outcome with its reason. failure: the first thing that went wrong, where something did. unfit: names of the nodes that
+    the job is to do without."""
 
     outcome: Outcome
     reason: Reason
     message: str
     failure: Failure | None = None
+    unfit: tuple[str, ...] = ()
 
 
-def alarm(job: Job, gang: Gang, digest: str, blind: bool, now: float) -> Verdict | None:
+def alarm(job: Job, gang: Gang, digest: str, blind: bool, now: float, unlike: Unlike | None = None) -> Verdict | None:
     """Why the current attempt has to end now; None where it may go on.
 
-    digest: of the plan that the members should run. blind: the operator itself reaches nobody, so silence means nothing.
+    digest: of the plan that the members should run. blind: the operator itself reaches nobody, so silence means nothing. unlike:
+    in what the members' networks differ, None while that is not known.
     """
     all_were_made = job.status.reservation is None
     return (
         _refused(job, gang)
+        or _preflight_failed(job, gang)
         or _failed(job, gang)
         or _node_lost(job, gang, now)
         or (_vanished(gang) if all_were_made and job.status.stop is None else None)
         or _displaced(gang, now)
         or _impostor(job, gang, digest)
+        or (_unlike(job, gang, unlike, now) if unlike is not None else None)
         or (None if blind else _silent(job, gang, now))
         or _late(job, gang, now)
     )
@@ -154,12 +162,53 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
     reason = {
         Exit.YIELDED: Reason.UNASKED_YIELD,
         Exit.HANG: Reason.HANG,
-        Exit.PREFLIGHT: Reason.PREFLIGHT_FAILED,
     }.get(Exit(end.exit_code) if end.exit_code in Exit._value2member_map_ else Exit.FAILURE, Reason.MEMBER_FAILED)
     message = _describe(seat, end)
     if reason is Reason.UNASKED_YIELD:
         message += "; exit code 75 means that it saved because it was asked to leave, and nobody asked"
     return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
+
+
+def _preflight_failed(job: Job, gang: Gang) -> Verdict | None:
+    """Nodes were measured and found unfit: a verdict on them, not on the job. Where none is named it is the job's own, since
+    trying again on the same nodes may well fail again."""
+    if job.status.stop is not None:
+        return None
+    found = [(s, s.ended) for s in gang.seats if s.ended is not None and s.ended.exit_code == Exit.PREFLIGHT]
+    if not found:
+        return None
+    seat, end = _first(found)
+    results = (words.preflight for one, _ in found if (words := one.words) is not None)
+    result = next((result for result in results if result is not None), None)
+    if result is None:  # all that is known is who said so
+        its_own = gang.nodes[seat.rank : seat.rank + 1]
+        return _left_out(job, gang, Reason.PREFLIGHT_FAILED, _describe(seat, end), its_own, end.finished, end)
+    return _left_out(job, gang, Reason.PREFLIGHT_FAILED, result.message, result.nodes, end.finished, end)
+
+
+def _unlike(job: Job, gang: Gang, unlike: Unlike, now: float) -> Verdict | None:
+    """Members whose networks differ so that they would hang: said before the rendezvous times out, which names nobody."""
+    known, running = job.status.network, job.status.running_at
+    compared = known is not None and known.compared
+    if not unlike.fatal or compared or job.status.stop is not None:
+        return None
+    if running is not None and now - running > deadlines.PLAUSIBLE:
+        return None  # they do train
+    return _left_out(job, gang, Reason.NODES_UNLIKE, "; ".join(unlike.fatal), unlike.nodes, now)
+
+
+def _left_out(
+    job: Job, gang: Gang, reason: Reason, message: str, blamed: Iterable[str], now: float, end: Terminated | None = None
+) -> Verdict:
+    """An attempt that ends before its first step. blamed: nodes, of which those of the gang count. end: of who said so."""
+    nodes = tuple(node for node in dict.fromkeys(blamed) if node and node in gang.nodes)
+    if len(nodes) == len({*gang.nodes}) > 1:
+        nodes = ()  # what all nodes have is not a fault of theirs: others would have it as well
+    on_it = next((one for one in gang.seats if nodes and gang.nodes[one.rank] == nodes[0]), gang.seats[0])
+    failure = _failure(job, on_it, end, reason, message, now)
+    if not nodes:
+        return Verdict(Outcome.FAILED, reason, f"{message}; no node is to blame", failure.but(node="", pod=""))
+    return Verdict(Outcome.UNFIT, reason, message, failure.but(node=nodes[0]), nodes)
 
 
 def _asked(gang: Gang) -> float | None:

@@ -58,16 +58,52 @@ def _shares(nodes: Sequence[Node]) -> Iterator[str]:
         yield f"NVLink domains: the gang takes {listed}; with equally many of each, reductions inside them are as large as can be"
 
 
-_LIKE: Final[tuple[tuple[str, Callable[[Alike], Hashable], str], ...]] = (
-    ("link layer", lambda of: of.link_layer, "InfiniBand and Ethernet do not reach each other"),
-    ("number of adapters", lambda of: of.adapters, "NCCL ignores the difference, and collectives hang"),
-    ("Gb/s of each adapter", lambda of: of.rate_gbps, "the slowest sets the pace"),
-    ("MTU of the adapters", lambda of: of.mtu, "large messages are lost, and collectives hang"),
-    ("MTU of the interface", lambda of: of.interface_mtu, "large packets are lost on the way to the smaller one"),
-    ("address family", lambda of: of.family, "adapters do not reach each other"),
-    ("NCCL version", lambda of: _version(of.nccl), "NCCL refuses to start"),
-    ("GPUDirect", lambda of: of.gpudirect, "the slowest sets the pace"),
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """What came of comparing the members of a gang. fatal: why they cannot train together. nodes: names of those to blame, where
+    that can be told. costly: what they had better have alike, or be newer in."""
+
+    fatal: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    costly: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Trait:
+    """hangs: a gang that differs in it never does a step."""
+
+    name: str
+    of: Callable[[Alike], Hashable]
+    so: str
+    hangs: bool = False
+
+
+_LIKE: Final = (
+    _Trait("link layer", lambda of: of.link_layer, "InfiniBand and Ethernet do not reach each other", hangs=True),
+    _Trait(
+        "number of adapters", lambda of: of.adapters, "NCCL ignores the difference, and collectives hang", hangs=True
+    ),
+    _Trait("Gb/s of each adapter", lambda of: of.rate_gbps, "the slowest sets the pace"),
+    _Trait("MTU of the adapters", lambda of: of.mtu, "large messages are lost, and collectives hang", hangs=True),
+    _Trait("MTU of the interface", lambda of: of.interface_mtu, "large packets are lost on the way to the smaller one"),
+    _Trait("address family", lambda of: of.family, "adapters do not reach each other", hangs=True),
+    _Trait("NCCL version", lambda of: _version(of.nccl), "NCCL refuses to start", hangs=True),
+    _Trait("GPUDirect", lambda of: of.gpudirect, "the slowest sets the pace"),
 )
+
+
+def compare(reports: Sequence[Report], *, roce: bool, cross_nic: bool = True, accelerators: int = 8) -> Unlike:
+    """What `at_start` says, told apart by what comes of it, and who is in the minority."""
+    fatal, blamed = list[str](), list[str]()
+    for trait in (trait for trait in _LIKE if trait.hangs):
+        of = {report.node: trait.of(report.alike) for report in sorted(reports, key=lambda report: report.rank)}
+        fatal += _unlike(trait.name, of, trait.so)
+        counts = Counter(value for value in of.values() if value is not None).most_common()
+        if len(counts) > 1 and counts[0][1] > counts[1][1]:
+            blamed += [node for node, value in of.items() if value not in (None, counts[0][0])]
+    lines = at_start(reports, roce=roce, cross_nic=cross_nic, accelerators=accelerators)
+    costly = tuple(line for line in lines if line not in fatal)
+    return Unlike(tuple(fatal), tuple(dict.fromkeys(blamed)), costly)
 
 
 def at_start(reports: Iterable[Report], *, roce: bool, cross_nic: bool = True, accelerators: int = 8) -> Iterator[str]:
@@ -76,8 +112,8 @@ def at_start(reports: Iterable[Report], *, roce: bool, cross_nic: bool = True, a
     roce: the network is RDMA over Ethernet. cross_nic: adapters of different rails may talk. accelerators: of each pod.
     """
     known = sorted(reports, key=lambda report: report.rank)
-    for what, of, so in _LIKE:
-        yield from _unlike(what, {report.node: of(report.alike) for report in known}, so)
+    for trait in _LIKE:
+        yield from _unlike(trait.name, {report.node: trait.of(report.alike) for report in known}, trait.so)
     versions = {report.alike.nccl for report in known if report.alike.nccl is not None}
     if versions:
         yield from _too_old(

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from trainyard.api.fabric import PodAdditions
+
+MOST_WARNINGS: Final = 32
+"""As many as a job's status takes; all of them become events."""
 
 
 class Source(StrEnum):

@@ -25,7 +25,7 @@ class Request:
     segment: so many consecutive ranks lie in one domain of `segment_level` each, 1 for no such wish; segment_required: whether
     it waits for that. spares: nodes held ready besides. processes: of each member. traffic: what they say to each other in a
     step; () for one ring over all. mixed: whether its members may have accelerators of several kinds. among: names of the nodes
-    of the network that it is planned on; None: all.
+    of the network that it is planned on; None: all. unfit: nodes on which its preflight failed lately.
     """
 
     job: str
@@ -45,6 +45,7 @@ class Request:
     traffic: tuple[Traffic, ...] = ()
     mixed: bool = False
     among: frozenset[str] | None = None
+    unfit: frozenset[str] = frozenset()
 
     @property
     def at_least(self) -> int:
@@ -54,7 +55,7 @@ class Request:
     @property
     def demand(self) -> Demand:
         """What each member asks of its node."""
-        return demand(self.pod_spec, self.requests, self.per_node, self.among)
+        return demand(self.pod_spec, self.requests, self.per_node, self.among, self.unfit)
 
 
 def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), requests: Resources | None = None) -> Request:

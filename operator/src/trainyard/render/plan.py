@@ -11,6 +11,7 @@ from trainyard.api.parallelism import AUTO
 from trainyard.api.template import mount_path, trainer_container
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.contract.plan import Axis, Checkpoints, Domain, Lineage, Mark, Member, Plan
+from trainyard.contract.preflight import Preflight
 from trainyard.planner.links import Links, links_of
 from trainyard.planner.machines import Accelerator
 from trainyard.planner.mesh import Site
@@ -34,11 +35,13 @@ def plan_for(
     links: Links | None = None,
     accelerator: Accelerator | None = None,
     mesh: Mesh | None = None,
+    preflight: Preflight | None = None,
 ) -> Plan:
     """The plan of an attempt. Members are numbered from `first_member` in rank order. The job's spec must make sense.
 
     lineage: which checkpoints count; that of the job's status where it is left out. links, accelerator: of its nodes, for a mesh
     that is left to the planner; links are assumed where they are left out. mesh: where it was settled before.
+    preflight: what the gang is to prove before its first step.
     """
     spec = _spec(job)
     site = Site(links or links_of(None, tree.levels), tree, placement.nodes, spec.processes, accelerator)
@@ -58,6 +61,7 @@ def plan_for(
         lineage=lineage_of(job.status) if lineage is None else lineage,
         checkpoints=_checkpoints(job),
         trainer=_trainer(spec),
+        preflight=preflight,
     )
 
 

@@ -217,13 +217,19 @@ class Change:
     notice_to_durable_seconds: float | None
 
 
+def _faults(status: TrainingJobStatus) -> int:
+    """How many attempts ended by one, the job's own or a node's."""
+    restarts = status.restarts
+    return restarts.failures + restarts.nodes_lost + restarts.unfit
+
+
 def changed(before: TrainingJobStatus, after: TrainingJobStatus) -> Change:
     """What happened between two statuses of one job."""
     started = after.attempt > before.attempt
     saved = after.checkpoint if after.checkpoint != before.checkpoint else None
     stop = after.stop or before.stop
     yielded = after.restarts.preemptions > before.restarts.preemptions
-    failed = after.restarts.failures + after.restarts.nodes_lost > before.restarts.failures + before.restarts.nodes_lost
+    failed = _faults(after) > _faults(before)
     return Change(
         attempt_started=started,
         failure_reason=(after.last_failure.reason if after.last_failure else "Unknown") if failed else "",

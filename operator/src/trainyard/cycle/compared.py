@@ -1,0 +1,34 @@
+"""In what the members of a gang differ, by what each launcher found of its network when it started."""
+
+from __future__ import annotations
+
+from trainyard.lifecycle.gang import Gang
+from trainyard.network.choice import likeliest
+from trainyard.network.consistency import Report, Unlike, compare
+from trainyard.network.container import pod_of
+from trainyard.network.profiles.model import Transport
+from trainyard.world.records import Job, World
+
+
+def compared(world: World, job: Job, gang: Gang) -> Unlike | None:
+    """None until all members have said what they found, and once that was looked at."""
+    status = job.status
+    if job.spec is None or status.started_at is None or status.network is None or status.network.compared:
+        return None
+    reports, unfit, faults = [], list[str](), list[str]()
+    for seat, node in zip(gang.seats, gang.nodes, strict=True):
+        said = seat.status
+        if said is None or said.attempt != status.attempt or said.network is None:
+            return None
+        if said.network.faults:
+            unfit.append(node)
+            faults.append(f"{node}: {'; '.join(said.network.faults)}")
+        else:
+            reports.append(Report(node, seat.rank, said.network.alike))
+    nodes = [world.nodes[name] for name in dict.fromkeys(gang.nodes) if name in world.nodes]
+    network, pod = likeliest(nodes, world.fabrics, job.spec.network.fabric), pod_of(job.spec)
+    roce = network.profile is not None and network.profile.transport is Transport.ROCE
+    found = compare(reports, roce=roce, accelerators=pod.accelerators)
+    if not job.spec.network.preflight:  # what a node lacks by itself is for the preflight to judge
+        return Unlike(found.fatal, found.nodes, (*faults, *found.costly))
+    return Unlike((*faults, *found.fatal), tuple(dict.fromkeys((*unfit, *found.nodes))), found.costly)

@@ -1,0 +1,56 @@
+"""What launchers found before the first step: in what their nodes differ, and how the preflight ended."""
+
+from __future__ import annotations
+
+from trainyard.api.conditions import Reason
+from trainyard.api.training_job import NetworkStatus, PreflightStatus, TrainingJobStatus
+from trainyard.contract.preflight import Finding, PreflightResult
+from trainyard.lifecycle import unfit
+from trainyard.lifecycle.gang import Gang
+from trainyard.lifecycle.needs import Need, Surroundings, Tell
+from trainyard.network.settings import MOST_WARNINGS
+
+
+def hear(
+    status: TrainingJobStatus, gang: Gang, around: Surroundings, now: float
+) -> tuple[TrainingJobStatus, list[Need]]:
+    """The status with what is new of it, and what to tell. Each is taken in once for an attempt."""
+    network, told = status.network or NetworkStatus(), list[Need]()
+    if around.unlike is not None and not network.compared:
+        lines = (*around.unlike.fatal, *around.unlike.costly)
+        new = [line for line in lines if line not in network.warnings]
+        network = network.but(compared=True, warnings=(*network.warnings, *new)[:MOST_WARNINGS])
+        told += [Tell("Warning", Reason.NODES_UNLIKE, line) for line in new]
+        status = status.but(network=network)
+    result = _result(gang, status.attempt)
+    if result is None or network.preflight is not None:
+        return status, told
+    network = network.but(preflight=_summary(result, now))
+    status = status.but(network=network)
+    if result.finding == Finding.WARNED:
+        told.append(Tell("Warning", Reason.NETWORK_SLOW, f"preflight: {result.message}"))
+    if result.finding in (Finding.PASSED, Finding.WARNED):
+        status = unfit.prove(status, [node for node in gang.nodes if node and node not in result.nodes], now)
+    return status, told
+
+
+def _result(gang: Gang, attempt: int) -> PreflightResult | None:
+    """The same from whomever it is heard first."""
+    spoken = (source for seat in gang.seats for source in (seat.words, seat.status) if source is not None)
+    return next((one.preflight for one in spoken if one.attempt == attempt and one.preflight is not None), None)
+
+
+def _summary(result: PreflightResult, now: float) -> PreflightStatus:
+    return PreflightStatus(
+        finding=result.finding,
+        message=result.message[:2000],
+        seconds=result.seconds,
+        bus_bandwidth=_short(result.bus_bandwidth),
+        expected_bus_bandwidth=_short(result.expected_bus_bandwidth),
+        edge_bytes_per_second=tuple(float(f"{edge:.4g}") for edge in result.edge_bytes_per_second[:16]),
+        time=now,
+    )
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
