@@ -127,7 +127,7 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
         case ResumedFrom(attempt=origin, step=step):
             return replace(progress, resumed=Mark(origin, step), step=max(progress.step, step))
         case Failed() if progress.failed is None or not progress.failed.preflight:
-            return replace(progress, failed=report)  # a script that passes a failed preflight on as its own error adds nothing
+            return replace(progress, failed=report)  # an error that only passes a failed preflight on adds nothing
         case Warned(reason=reason, message=message):
             return _warn(progress, reason, message)
         case SentInStep(axis=axis, data=data, collective=collective):
