@@ -169,17 +169,22 @@ class Topology:
 
 def limit(link: str, bits_per_second: int, host_address: str) -> Iterator[str]:
     """The tc commands (without `tc`) that limit what a link sends, all but what the host sends or is sent."""
-    burst_bytes = int(bits_per_second * BURST_SECONDS / 8)
-    queue_bytes = int(bits_per_second * QUEUE_SECONDS / 8)
     yield f"qdisc add dev {link} root handle 1: htb default 2"
     yield f"class add dev {link} parent 1: classid 1:1 htb rate {UNLIMITED_BITS_PER_SECOND} quantum 60000 prio 0"
-    yield (
-        f"class add dev {link} parent 1: classid 1:2 htb rate {bits_per_second} "
-        f"burst {burst_bytes} cburst {burst_bytes} quantum 60000 prio 1"
-    )
-    yield f"qdisc add dev {link} parent 1:2 handle 2: bfifo limit {queue_bytes}"
+    yield from _rate("add", link, bits_per_second)
     for side in ("src", "dst"):
         yield f"filter add dev {link} parent 1: protocol ip prio 1 u32 match ip {side} {host_address}/32 flowid 1:1"
+
+
+def _rate(verb: str, link: str, bits_per_second: int) -> Iterator[str]:
+    """verb: add or change."""
+    burst_bytes = int(bits_per_second * BURST_SECONDS / 8)
+    queue_bytes = int(bits_per_second * QUEUE_SECONDS / 8)
+    yield (
+        f"class {verb} dev {link} parent 1: classid 1:2 htb rate {bits_per_second} "
+        f"burst {burst_bytes} cburst {burst_bytes} quantum 60000 prio 1"
+    )
+    yield f"qdisc {verb} dev {link} parent 1:2 handle 2: bfifo limit {queue_bytes}"
 
 
 def network_up(topology: Topology) -> None:
@@ -266,6 +271,13 @@ def cut(topology: Topology, node: str) -> None:
 def restore(topology: Topology, node: str) -> None:
     """Plug a cut node in again."""
     _ip(topology.switches, f"link set {topology.node(node).name} up")
+
+
+def reshape(topology: Topology, node: str, bits_per_second: int) -> None:
+    """Give a node's link another rate, in both directions, as a bad cable does; with the topology's own it is as before."""
+    (below, above) = next((link.below, link.above) for link in topology.links if link.above[1] == node)
+    for namespace, name, _ in (below, above):
+        shell.run("tc", "-n", namespace, "-batch", "-", stdin="\n".join(_rate("change", name, bits_per_second)))
 
 
 def namespaces() -> tuple[str, ...]:
