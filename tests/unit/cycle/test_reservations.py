@@ -152,3 +152,16 @@ def test_jobs_that_wait_for_the_same_cost_one_look_at_the_nodes(monkeypatch: pyt
     cluster.operate(1)
     assert {job.status.pending.reason for job in cluster.jobs.values() if job.status.pending} == {"InsufficientNodes"}
     assert looks <= 6
+
+
+def test_nodes_that_are_left_for_one_are_not_gathered_by_another_who_came_first() -> None:
+    cluster = Pretend().with_nodes(spines=1, leaves=1, per_leaf=6).with_class("low", 10).with_class("high", 100)
+    cluster.submit("peer", 4, priorityClassName="high")
+    cluster.submit("v", 2, priorityClassName="low")
+    cluster.until(cluster.phase_is("v", "Running"))
+    cluster.submit("younger", 2, priorityClassName="high")
+    cluster.until(lambda: cluster.status("younger").reservation is not None, 10)
+    older = cluster.submit("older", 6, priorityClassName="high")
+    cluster.jobs[older.uid] = replace(older, created=1.0)
+    cluster.until(cluster.phase_is("younger", "Running"), 60)
+    assert cluster.status("v").attempt == 1

@@ -120,12 +120,15 @@ def expect(seeker: Seeker, kept: Kept, parties: Parties, room: Room, now: float)
         if seeker.preempts and candidate.priority < seeker.priority and candidate.uid not in parties.claimed
     ]
     wish = parties.memory.wish(seeker.request)
-    question = ("expect", room.version, wish, kept.number, seeker.priority, seeker.preempts)
+    barred = room.reserved_for_others(seeker.job.key)
+    question = ("expect", room.version, wish, kept.number, seeker.priority, seeker.preempts, barred)
 
     def ask() -> Start | None:
         if not parties.forecasts.spend():
             return None
-        return earliest(room.soon, seeker.request, [*lower, *parties.ends], now, kept, parties.view.outlook())
+        return earliest(
+            room.soon, seeker.request, [*lower, *parties.ends], now, barred.union(kept), parties.view.outlook()
+        )
 
     return parties.memory.recall(question, ask)
 

@@ -25,7 +25,7 @@ from trainyard.cycle.outlook import View
 from trainyard.cycle.parties import Parties, Seeker, ends, least, seeker_of, seekers_of
 from trainyard.cycle.plans import find, find_fewer
 from trainyard.cycle.quality import quality_of
-from trainyard.cycle.reserve import await_victims, keep_reserved, promise, reserve, standing_of, take
+from trainyard.cycle.reserve import await_victims, keep_reserved, promise, reserve, reserved, standing_of, take
 from trainyard.cycle.room import Room
 from trainyard.cycle.start import Chosen, start
 from trainyard.cycle.stay import stay
@@ -57,6 +57,7 @@ def serve(
     for keep in keeps(world, everyone, gangs, decisions, now):
         room.keep(keep)
     waiting = [job for job in everyone if decisions[job.uid].queue]
+    room.reserved = reserved(waiting, decisions, now)
     served: dict[str, Waiting | Exception] = {}
     parties = Parties(
         jobs=tuple(everyone),

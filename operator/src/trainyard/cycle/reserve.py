@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Reservation, Victim
@@ -13,8 +13,20 @@ from trainyard.cycle.quality import quality_of
 from trainyard.cycle.room import Keep, Room
 from trainyard.cycle.waiting import Waiting, wait
 from trainyard.lifecycle import deadlines
+from trainyard.lifecycle.needs import Decision
 from trainyard.planner.place import Placement
 from trainyard.world.records import Job, World
+
+
+def reserved(waiting: Iterable[Job], decisions: Mapping[str, Decision], now: float) -> dict[str, frozenset[str]]:
+    """By key of a job that waits, the nodes that its reservation names, as long as that stands."""
+    found: dict[str, frozenset[str]] = {}
+    for job in waiting:
+        status = decisions[job.uid].status
+        reservation = status.reservation
+        if reservation is not None and reservation.attempt == status.attempt + 1 and now < reservation.deadline:
+            found[job.key] = frozenset(reservation.nodes)
+    return found
 
 
 def standing_of(world: World, seeker: Seeker, room: Room, now: float) -> Reservation | None:
@@ -45,7 +57,8 @@ def promise(seeker: Seeker, nodes: Collection[str], spares: Collection[str], roo
     """Take nodes for a job, and hold ready those of the spares that still can be had. Returns these."""
     room.take(nodes, seeker.request.requests)
     supply = room.soon.supply(seeker.request.demand)
-    positions = {spare: supply.index.position.get(spare) for spare in spares if spare not in seeker.kept}
+    barred = room.reserved_for_others(seeker.job.key).union(seeker.kept)
+    positions = {spare: supply.index.position.get(spare) for spare in spares if spare not in barred}
     held = tuple(spare for spare, position in positions.items() if position is not None and supply.slots[position])
     room.keep(Keep(seeker.job.key, seeker.priority, True, frozenset(held), SPARES))
     return held

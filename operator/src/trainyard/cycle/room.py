@@ -58,12 +58,14 @@ NOTHING: Final = Kept(-1, ())
 class Room:
     """Two views of the same nodes. now: what is free this instant. soon: what will be, when all that is leaving has left.
 
-    kept: nodes that a job of the queue is gathering, takes its place again on, or holds ready to replace its own.
+    kept: nodes that a job of the queue is gathering, takes its place again on, or holds ready to replace its own. reserved: by
+    key of a job that waits, the nodes that others leave for it already.
     """
 
     now: View
     soon: View
     kept: list[Keep] = field(default_factory=list)
+    reserved: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _known: dict[tuple[int, ...], Kept] = field(default_factory=dict)
 
     @property
@@ -115,6 +117,11 @@ class Room:
         """Of these, what is kept until nobody knows when."""
         numbers = {id(keep) for keep in kept.values() if keep.until is None}
         return self.among(tuple(n for n, keep in enumerate(self.kept) if id(keep) in numbers))
+
+    def reserved_for_others(self, key: str) -> frozenset[str]:
+        """Nodes that others leave for somebody else than this job: it may start on them, but nothing is to be gathered there, or
+        they would be left in vain, and again and again."""
+        return frozenset[str]().union(*(nodes for other, nodes in self.reserved.items() if other != key))
 
     def lent(self, key: str, priority: int, nodes: Iterable[str]) -> float | None:
         """When the first of these nodes, which are kept for others, is needed; None where none is."""

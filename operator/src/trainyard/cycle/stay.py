@@ -60,6 +60,7 @@ def _keep(job: Job, seeker: Seeker, short: Shortfall, parties: Parties, room: Ro
     if start is None or start.time <= now:
         found = gathered(seeker, parties, room)
         nodes = frozenset(found.holds if isinstance(found, Shortfall) else found.nodes)
+        nodes -= room.reserved_for_others(job.key)
         room.keep(Keep(job.key, seeker.priority, firm, nodes, CAME_FIRST))
         return ""
     nodes = frozenset(start.placement.nodes)
