@@ -74,6 +74,7 @@ def manifest(asked: Asked, nodes: Collection[Node]) -> dict[str, Any]:
             "processesPerNode": asked.processes or max(1, requested_accelerators(own)),
             **({"priorityClassName": asked.priority_class} if asked.priority_class is not None else {}),
             "restart": {"failures": 0},
+            "network": {"preflight": False},  # a slow node is to be measured, not left out
             "template": {**template, "spec": of_pod},
         },
     }
