@@ -73,6 +73,18 @@ def test_where_nobody_says_how_long_it_runs_nothing_is_lent(cluster: Pretend) ->
     assert pending.unblock == ("team/large starts or is deleted",)
 
 
+def test_what_is_free_is_not_kept_for_the_head_where_it_lies_as_well_on_what_others_leave() -> None:
+    """Who uses an uplink now says nothing of the time when they have left."""
+    cluster = Pretend().with_nodes(spines=1, leaves=4, per_leaf=2)
+    cluster.submit("first", 6, maxRuntime="20m")
+    cluster.until(cluster.phase_is("first", "Running"))
+    cluster.submit("large", 4, steps=5)
+    cluster.tick(3)
+    assert "it starts by" in message(cluster, "large")
+    cluster.submit("endless", 2)
+    cluster.until(cluster.phase_is("endless", "Running"), 10)
+
+
 def test_what_is_lent_is_given_back_in_time_though_its_time_to_train_is_not_over(cluster: Pretend) -> None:
     behind(cluster, limit="6m")
     kubelet, slow = cluster._kubelet, START + 250.0

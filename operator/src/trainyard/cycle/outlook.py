@@ -36,6 +36,10 @@ class View:
         """For a job under which these nodes failed lately."""
         return replace(self._outlook, doubtful=doubtful) if doubtful else self._outlook
 
+    def later(self) -> Outlook:
+        """For a place that is free only once others have left: nobody knows who uses the uplinks then."""
+        return replace(self._outlook, uplinks={})
+
 
 def uplinks(tree: Tree, jobs: Iterable[Job], gangs: Mapping[str, Gang]) -> Mapping[int, int]:
     """By number of a domain, how many gangs send over its uplink: those that extend over several domains of its level."""

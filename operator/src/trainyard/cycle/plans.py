@@ -127,7 +127,7 @@ def expect(seeker: Seeker, kept: Kept, parties: Parties, room: Room, now: float)
         if not parties.forecasts.spend():
             return None
         return earliest(
-            room.soon, seeker.request, [*lower, *parties.ends], now, barred.union(kept), parties.view.outlook()
+            room.soon, seeker.request, [*lower, *parties.ends], now, barred.union(kept), parties.view.later()
         )
 
     return parties.memory.recall(question, ask)
