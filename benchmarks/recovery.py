@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from random import SystemRandom
 
-from benchmarks import resumes, saves
+from benchmarks import launcher, resumes, saves
 from benchmarks.figures import Figure, as_json, as_table, failed
 from benchmarks.gangs import trials
 
@@ -46,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--lives", type=int, default=300, help="of wrong_loads (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=15, help="of notice_to_durable_ratio (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=6, help="of 50 steps with a save (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of exporter_ratio (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of what is drawn (default: drawn, and printed)")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these figures")
     given = parser.parse_args(arguments)
@@ -54,22 +55,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         home = Path(folder)
         same = cache(lambda: resumes.same(home / "same"))
-        figures: dict[str, Callable[[], Figure]] = {
+        figures: dict[str, Callable[[], Figure | list[Figure]]] = {
             "save_stall_ratio": lambda: saves.stall(made(home / "stall"), given.blocks),
             "notice_to_durable_ratio": lambda: saves.notice(made(home / "notice"), given.runs),
             "resume_same_difference": lambda: same()[0],
             "resume_twice_difference": lambda: same()[1],
             "resume_other_difference": lambda: resumes.other(home / "other"),
             "samples_wrong": lambda: resumes.samples(home / "samples", seed),
+            "exporter_ratio": lambda: launcher.cold_start_and_exporter(home / "launcher", given.seconds),
             "wrong_loads": lambda: wrong_loads(home / "lives", given.lives, seed),
         }
         unknown = [name for name in given.names if name not in figures]
         if unknown:
             parser.error(f"no figure is called {unknown[0]}; there are {', '.join(figures)}")
-        measured = []
+        measured: list[Figure] = []
         for name in given.names or figures:
             print(f"{name} ...", file=sys.stderr, flush=True)
-            measured.append(figures[name]())
+            found = figures[name]()
+            measured += found if isinstance(found, list) else [found]
     print(as_json(measured) if given.json else as_table(measured))
     return failed(measured)
 
