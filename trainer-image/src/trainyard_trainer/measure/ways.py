@@ -41,7 +41,9 @@ def neighbours(plan: Plan) -> int:
 
 
 def ways(plan: Plan, rank: int, device: torch.device) -> Mapping[tuple[str, Way], Make]:
-    """By collective and way. Called by all ranks alike, since it makes process groups."""
+    """By collective and way; none for a single rank. Called by all ranks alike, since it makes process groups."""
+    if plan.world_size < 2:
+        return {}
     ranks, together = plan.world_size, neighbours(plan)
     found: dict[tuple[str, Way], Make] = {}
     if device.type == "cuda":
