@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.networks import GPU, a_fabric, a_spec, annotated, derived, on, some_nodes
 from trainyard.contract.network import Alike
-from trainyard.network.consistency import Report, at_start, before_admission
+from trainyard.network.consistency import Report, Unlike, at_start, before_admission, compare
 from trainyard.network.container import pod_of
 
 GANG = [
@@ -97,6 +97,34 @@ def test_one_pod_that_differs_is_named(field, value, what):
     lines = list(at_start(gang, roce=True))
     assert [line.partition(":")[0] for line in lines] == [what]
     assert "on n-3;" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "hangs"),
+    [
+        ("link_layer", "InfiniBand", True),
+        ("adapters", 7, True),
+        ("mtu", 1024, True),
+        ("family", "AF_INET6", True),
+        ("nccl", (2, 27, 5), True),
+        ("rate_gbps", 200.0, False),
+        ("interface_mtu", 9000, False),
+        ("gpudirect", False, False),
+    ],
+)
+def test_the_one_that_would_hang_the_gang_is_to_blame(field, value, hangs):
+    gang = [*GANG[:3], but(GANG[3], **{field: value})]
+    found = compare(gang, roce=True)
+    assert (bool(found.fatal), found.nodes) == (hangs, ("n-3",) if hangs else ())
+    assert sorted((*found.fatal, *found.costly)) == sorted(at_start(gang, roce=True))
+
+
+def test_of_two_halves_neither_is_to_blame():
+    halves = [*GANG[:2], *(but(report, mtu=1024) for report in GANG[2:])]
+    found = compare(halves, roce=True)
+    assert found.fatal
+    assert found.nodes == ()
+    assert compare(GANG, roce=True) == Unlike()
 
 
 @pytest.mark.parametrize(
