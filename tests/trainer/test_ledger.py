@@ -17,8 +17,8 @@ from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.train import cut
 
-MODEL = {"preset": "tiny", "layers": 4}
-BATCH = {"files": [__file__], "sequenceLength": 16, "globalBatch": 14, "microBatch": 2}
+MODEL = {"preset": "tiny"}
+BATCH = {"files": [__file__], "sequenceLength": 8, "globalBatch": 6, "microBatch": 2}
 
 CASES = {
     "zero 2": (2, "shard=2", {}),
@@ -29,7 +29,7 @@ CASES = {
     "tensor in bfloat16, one micro-batch": (
         2,
         "shard=1,tensor=2",
-        {"precision": "bfloat16", "data": {**BATCH, "microBatch": 14}},
+        {"precision": "bfloat16", "data": {**BATCH, "microBatch": 6}},
     ),
     "tensor in bfloat16": (2, "shard=1,tensor=2", {"precision": "bfloat16"}),
     "pipeline, tied": (2, "pipeline=2,shard=1", {}),
