@@ -12,11 +12,11 @@ from trainyard.cycle.members import sample
 from trainyard.cycle.waiting import Waiting, doubt, told, wait
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.decide import refuse
-from trainyard.topology.tree import Tree
+from trainyard.world.inventory import Inventory
 from trainyard.world.records import Job, Trial, Verdict, World
 
 
-def gate(world: World, tree: Tree, job: Job, now: float) -> Waiting | None:
+def gate(world: World, inventory: Inventory, job: Job, now: float) -> Waiting | None:
     """Why a job may not have nodes now, whatever is free; None where it may."""
     assert job.spec is not None
     status = job.status
@@ -32,43 +32,43 @@ def gate(world: World, tree: Tree, job: Job, now: float) -> Waiting | None:
         )
         unblock = (f"create PriorityClass {priority}",)
         return wait(job.with_status(doubtful), Reason.PRIORITY_CLASS_NOT_FOUND, message, unblock, now)
-    misplaced = unknown_level(job.spec.placement, tree)
+    misplaced = unknown_level(job.spec.placement, inventory.tree)
     if misplaced is not None:
         doubtful = conditions.put(
             status, ConditionType.ACCEPTED, False, Reason.UNKNOWN_LEVEL, misplaced, now, job.generation
         )
         return wait(job.with_status(doubtful), Reason.UNKNOWN_LEVEL, misplaced, (), now)
-    return _tried(world, job, now)
+    return _tried(world, inventory, job, now)
 
 
 def _names(found: Iterable[str]) -> str:
     return ", ".join(sorted(found)) or "none"
 
 
-def _tried(world: World, job: Job, now: float) -> Waiting | None:
+def _tried(world: World, inventory: Inventory, job: Job, now: float) -> Waiting | None:
     trial = world.trials.get(job.uid)
     if trial is None or trial.generation != job.generation:
         message = "the API server is asked whether it takes the pods"
         checking = doubt(job, None, Reason.CHECKING, message, now)
         if checking.pending is None:
             checking = checking.but(pending=Pending(reason=Reason.CHECKING, message=message, since=now))
-        return Waiting(checking, (_ask(world, job),))
+        return Waiting(checking, (_ask(world, inventory, job),))
     if trial.verdict is Verdict.REFUSED:
         refused = refuse(job, Reason(trial.reason), trial.message, now)
         return Waiting(refused.status, told(job, Reason(trial.reason), trial.message))
     if trial.verdict is Verdict.WAIT:
-        return _try_again(world, job, trial, now)
+        return _try_again(world, inventory, job, trial, now)
     return None
 
 
-def _ask(world: World, job: Job) -> act.TryPod:
-    return act.TryPod(job.uid, job.generation, sample(world, job))
+def _ask(world: World, inventory: Inventory, job: Job) -> act.TryPod:
+    return act.TryPod(job.uid, job.generation, sample(world, inventory, job))
 
 
-def _try_again(world: World, job: Job, trial: Trial, now: float) -> Waiting:
+def _try_again(world: World, inventory: Inventory, job: Job, trial: Trial, now: float) -> Waiting:
     reason = Reason(trial.reason or Reason.API_REFUSES)
     doubtful = job.with_status(doubt(job, False, reason, trial.message, now))
     due = trial.time + deadlines.TRY_AGAIN
     waiting = wait(doubtful, reason, trial.message, (), now)
-    actions = (*waiting.actions, _ask(world, job)) if now >= due else waiting.actions
+    actions = (*waiting.actions, _ask(world, inventory, job)) if now >= due else waiting.actions
     return Waiting(waiting.status, actions, due if now < due else now + deadlines.TRY_AGAIN)

@@ -9,6 +9,7 @@ from trainyard.contract.plan import Plan, digest
 from trainyard.cycle import actions as act
 from trainyard.cycle.outlook import site_of
 from trainyard.cycle.proof import planned, section
+from trainyard.cycle.wishes import likely_settings
 from trainyard.lifecycle.gang import first_member
 from trainyard.network.derive import settings_for
 from trainyard.network.settings import MOST_WARNINGS, Settings
@@ -20,6 +21,7 @@ from trainyard.render.objects import control, plan_map, service
 from trainyard.render.plan import plan_for
 from trainyard.render.pod import pods, trial_pod
 from trainyard.topology.tree import Tree
+from trainyard.world.inventory import Inventory
 from trainyard.world.records import Job, Manifest, World
 
 
@@ -93,9 +95,10 @@ def obstacle(world: World, job: Job, names: Sequence[str] | None = None) -> str:
     return settings_for(job.spec, nodes, world.fabrics).problem
 
 
-def sample(world: World, job: Job) -> Manifest:
+def sample(world: World, inventory: Inventory, job: Job) -> Manifest:
     """A pod as the members will be, for the API server to look at."""
-    return trial_pod(job, _settings(world, job))
+    reserved = job.status.reservation is not None
+    return trial_pod(job, _settings(world, job) if reserved else likely_settings(inventory, world.fabrics, job))
 
 
 def _plan(world: World, tree: Tree, job: Job, mesh: Mesh | None = None, proof: PlannedPreflight | None = None) -> Plan:
@@ -118,9 +121,8 @@ def _placement(tree: Tree, job: Job) -> Placement:
 
 
 def _settings(world: World, job: Job) -> Settings:
-    """By the network that the job's nodes are on; while it has none, by that of most nodes."""
+    """By the network that the job's nodes are on."""
     assert job.spec is not None
-    reserved = job.status.reservation
-    names = tuple(world.nodes) if reserved is None else dict.fromkeys(reserved.nodes)
-    nodes = [world.nodes[name] for name in names if name in world.nodes]
-    return settings_for(job.spec, nodes, world.fabrics, planned=reserved is not None)
+    assert job.status.reservation is not None
+    nodes = [world.nodes[name] for name in dict.fromkeys(job.status.reservation.nodes) if name in world.nodes]
+    return settings_for(job.spec, nodes, world.fabrics)

@@ -70,7 +70,7 @@ def serve(
     for job in sorted(waiting, key=lambda job: _turn(world, job, decisions[job.uid].status)):
         current = job.with_status(decisions[job.uid].status)
         try:
-            barred = gate(world, tree, current, now)
+            barred = gate(world, room.now.inventory, current, now)
             if barred is not None:
                 keep_reserved(world, current.with_status(barred.status), room, now)
             served[job.uid] = barred or _serve_one(world, tree, current, parties, room, now)

@@ -55,10 +55,22 @@ def wished(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Job) -> Wis
     """What members of a job may ask. The inventory's nodes and these fabrics are of the same world."""
     question = ("wished", job.uid, job.generation)
     if question not in inventory.worked_out:
-        if len(inventory.worked_out) >= MOST_REMEMBERED:
-            inventory.worked_out.clear()
+        _make_space(inventory)
         inventory.worked_out[question] = _wished(inventory, fabrics, job)
     return cast(Wished, inventory.worked_out[question])
+
+
+def likely_settings(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Job) -> Settings:
+    """The settings of a job that has no nodes yet: on the network of most nodes. Worked out once for jobs that are alike, since
+    all nodes are looked at."""
+    spec = job.spec
+    assert spec is not None
+    question = ("settings", spec.model_dump_json())
+    if question not in inventory.worked_out:
+        _make_space(inventory)
+        nodes = [inventory.nodes[name] for name in inventory.tree.index.names]
+        inventory.worked_out[question] = settings_for(spec, nodes, fabrics, planned=False)
+    return cast(Settings, inventory.worked_out[question])
 
 
 def member_requests(world: World, job: Job) -> Resources:
@@ -68,6 +80,11 @@ def member_requests(world: World, job: Job) -> Resources:
     names = dict.fromkeys(reserved.nodes if reserved is not None else ())
     nodes = [world.nodes[name] for name in names if name in world.nodes]
     return _requests(job, settings_for(job.spec, nodes, world.fabrics))
+
+
+def _make_space(inventory: Inventory) -> None:
+    if len(inventory.worked_out) >= MOST_REMEMBERED:
+        inventory.worked_out.clear()
 
 
 def _wished(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Job) -> Wished:
