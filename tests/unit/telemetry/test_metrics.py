@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from prometheus_client import generate_latest
 from trainyard.api.conditions import Phase, Reason
-from trainyard.api.training_job import Pending, Restarts, SavedCheckpoint, Stop, TrainingJobStatus
+from trainyard.api.training_job import Failure, Pending, Restarts, SavedCheckpoint, Stop, TrainingJobStatus
 from trainyard.contract.status import Status
 from trainyard.telemetry.metrics import CYCLE_BUDGET_SECONDS, Metrics, changed
 from trainyard.world.records import Answer, Job, Membership, Node, Pod, World
@@ -135,6 +135,16 @@ def test_a_yield_counts_once_with_the_reason_of_its_stop_and_the_seconds_until_d
     assert value(metrics, "trainyard_notice_to_durable_seconds_sum") == 4.0
     assert value(metrics, "trainyard_notice_to_durable_seconds_count") == 1
     assert value(metrics, "trainyard_checkpoint_duration_seconds_sum") == 3.0
+
+
+def test_a_node_that_fails_the_preflight_counts_as_a_failure_by_that_reason() -> None:
+    metrics = Metrics("test")
+    failure = Failure(attempt=1, reason=Reason.PREFLIGHT_FAILED, node="a1")
+    before = TrainingJobStatus(attempt=1)
+    after = before.but(restarts=Restarts(unfit=1), last_failure=failure)
+    metrics.wrote(before, after)
+    metrics.wrote(after, after.but(attempt=2))
+    assert value(metrics, "trainyard_failures_total", reason="PreflightFailed") == 1
 
 
 def test_a_checkpoint_from_before_the_notice_is_no_answer_to_it() -> None:
