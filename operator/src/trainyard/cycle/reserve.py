@@ -34,12 +34,10 @@ def standing_of(world: World, seeker: Seeker, room: Room, now: float) -> Reserva
     reservation = seeker.job.status.reservation
     if reservation is None or reservation.attempt != seeker.job.status.attempt + 1 or now >= reservation.deadline:
         return None
-    request = seeker.request
+    request, demand = seeker.request, seeker.request.demand
     mine = [world.nodes.get(name) if name not in seeker.kept else None for name in dict.fromkeys(reservation.nodes)]
-    good = all(
-        node is not None and node.name not in request.avoid and request.demand.why_not(node) is None for node in mine
-    )
-    return reservation if good and room.holds(reservation.nodes, request.demand, soon=True) else None
+    good = all(node is not None and node.name not in request.avoid and demand.why_not(node) is None for node in mine)
+    return reservation if good and room.holds(reservation.nodes, demand, soon=True) else None
 
 
 def keep_reserved(world: World, job: Job, room: Room, now: float) -> None:
