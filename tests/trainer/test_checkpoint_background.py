@@ -259,8 +259,8 @@ def full(rank, victim, failures):
     return Counting(at)
 
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_a_full_volume_is_told_and_training_goes_on_with_what_was_saved(tmp_path, victim):
+def test_a_full_volume_is_told_and_training_goes_on_with_what_was_saved(tmp_path):
+    victim = 1
     trainer = {**TINY, "steps": 9}
     work = training_on(lambda rank: full(rank, victim, 1))
     ended = run(work, 2, tmp_path / "gang", environments=environments(tmp_path, 2, trainer, every_steps=3))

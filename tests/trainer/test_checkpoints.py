@@ -1,10 +1,9 @@
-"""What is loaded was committed, whole and unmixed: after a kill, after damage, beside an older attempt that writes."""
+"""What is loaded was committed, whole and unmixed: after damage, beside an older attempt that writes."""
 
 import os
 import resource
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifie
 from trainyard_trainer.checkpoint.record import Training
 from trainyard_trainer.checkpoint.store import Folder, Superseded
 from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.report import CheckpointDurable, Reporter, Warned
+from trainyard_trainer.report import Reporter, Warned
 
 TRAINING = Training(0, "data", {}, "configuration")
 
@@ -75,46 +74,6 @@ def read(root, attempt, history, ranks=1, resume=None):
 
 def committed(root):
     return sorted(path.parent.name for path in root.glob("*/*/commit.json"))
-
-
-def die_at(point):
-    """SIGKILL at the `point`-th thing that this process does to a file from now on."""
-    counted = 0
-
-    def hook(event, arguments):
-        nonlocal counted
-        if event in ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.scandir"):
-            counted += 1
-            if counted == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(hook)
-
-
-def durable(ended):
-    return max((report.step for report in ended.reports if isinstance(report, CheckpointDurable)), default=None)
-
-
-@pytest.mark.parametrize(("victim", "point"), [(0, 1), (0, 4), (0, 8), (0, 12), (1, 1), (1, 2)])
-def test_a_rank_killed_during_a_save_of_two_leaves_the_checkpoint_before(tmp_path, victim, point):
-    root = tmp_path / "root"
-    root.mkdir()
-
-    def work(rank):
-        checkpoints, state = opened(root, rank, 2, attempt=1)
-        load(checkpoints, state)
-        save_steps(checkpoints, state, [1])
-        if rank == victim:
-            die_at(point)
-        save_steps(checkpoints, state, [2])
-
-    ended = run(work, 2, tmp_path / "kill")
-    assert ended[victim].code == -signal.SIGKILL
-    after = read(root, 2, [(1, -1)], ranks=2)
-    assert [end.code for end in after] == [0, 0], after[0].output
-    known = max(filter(None, map(durable, ended)))
-    assert {end.result for end in after} <= {repr((1, known)), repr((1, known + 1))}
-    assert len({end.result for end in after}) == 1
 
 
 def flip(path):
