@@ -132,3 +132,11 @@ def test_conditions_come_as_a_table() -> None:
 )
 def test_lengths_of_time_are_short(seconds: float, text: str) -> None:
     assert ago(NOW - seconds, NOW) == text
+
+
+def test_a_gang_that_runs_smaller_is_counted_by_what_it_holds() -> None:
+    job = a_job(phase=Phase.RUNNING, attempt=2, ready_nodes=1, started_at=NOW - 60, plan=PlanSummary(nodes=1))
+    assert (
+        status_page(job, (), NOW).splitlines()[0]
+        == "team/lm: Running, attempt 2, 1 of 1 nodes train (it wants 2), 1m30s old"
+    )

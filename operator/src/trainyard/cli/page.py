@@ -25,7 +25,11 @@ def status_page(job: Job, members: Iterable[Pod], now: float) -> str:
 
 def _heading(job: Job, now: float) -> Iterator[str]:
     status = job.status
-    nodes = f"{status.ready_nodes} of {job.spec.nodes} nodes train" if job.spec else "its specification makes no sense"
+    nodes = "its specification makes no sense"
+    if job.spec is not None:
+        holds = status.plan.nodes if status.plan is not None and status.started_at is not None else job.spec.nodes
+        fewer = f" (it wants {job.spec.nodes})" if holds < job.spec.nodes else ""
+        nodes = f"{status.ready_nodes} of {holds} nodes train{fewer}"
     leaving = ", being deleted" if job.deleted is not None else ""
     phase = f"{status.phase or 'not seen by an operator yet'}{leaving}"
     yield f"{job.key}: {phase}, attempt {status.attempt}, {nodes}, {ago(job.created, now)} old"
