@@ -11,7 +11,7 @@ from trainyard.api.conditions import Reason
 from trainyard.api.fabric import FabricSpec
 from trainyard.contract.network import Alike, PodNetwork
 from trainyard.contract.plan import Plan
-from trainyard.contract.preflight import Preflight
+from trainyard.contract.preflight import Finding, Preflight, PreflightResult
 from trainyard.cycle import actions as act
 from trainyard.lifecycle import deadlines
 from trainyard.planner.collectives import Collective, bus_factor
@@ -134,6 +134,22 @@ def test_a_slow_node_is_left_out_and_the_gang_starts_elsewhere_free_of_charge(cl
     assert f"; the job does without {bad} until" in told[0]
     assert status.last_failure is not None
     assert (status.last_failure.node, status.last_failure.reason) == (bad, Reason.PREFLIGHT_FAILED)
+
+
+def test_a_verdict_counts_as_soon_as_it_is_heard_and_whoever_ends_first(cluster: Pretend) -> None:
+    """Workers that lose their peers end by an error of their own before the others have left by 77."""
+    cluster.submit("train", 4)
+    cluster.operate()
+    bad = plan(cluster).members[1].node
+    cluster.until(lambda: len(cluster.launchers) == 4, 10)
+    verdict = PreflightResult(Finding.FAILED, f"{bad} reaches 1 MB/s", nodes=(bad,))
+    for launcher in cluster.launchers.values():
+        launcher.preflight, launcher.step = verdict, 0
+    cluster._answer()
+    cluster._end(cluster.pod("train-3"), 1, "Error")
+    running(cluster, 2)
+    assert bad not in cluster.nodes_of("train")
+    assert (cluster.status("train").restarts.failures, cluster.status("train").restarts.unfit) == (0, 1)
 
 
 def test_the_others_keep_their_ranks(cluster: Pretend) -> None:

@@ -9,6 +9,7 @@ from trainyard.api.conditions import ConditionType
 from trainyard.api.template import trainer_container
 from trainyard.contract.codec import ContractError
 from trainyard.contract.plan import Mark
+from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import Commit, LastWords, Status, decode_last_words
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.world.records import Answer, Job, Node, Pod, Running, Terminated
@@ -56,6 +57,13 @@ class Seat:
         if self.pod is None or self.answer is None or self.answer.status is None:
             return None
         return self.answer.status if self.answer.status.pod_uid == self.pod.uid else None
+
+    @property
+    def current(self) -> Status | None:
+        """The launcher's last answer, where it speaks of the attempt that the pod was made for."""
+        if self.status is None or self.pod is None or self.pod.membership is None:
+            return None
+        return self.status if self.status.attempt == self.pod.membership.attempt else None
 
     @property
     def commit(self) -> Commit | None:
@@ -130,6 +138,12 @@ class Gang:
         """The commit that this attempt started from, as far as a member has said; all loaded the same."""
         spoken = (source.resumed for seat in self.seats for source in (seat.words, seat.status) if source is not None)
         return next((mark for mark in spoken if mark is not None), None)
+
+    @property
+    def preflight(self) -> PreflightResult | None:
+        """How this attempt's preflight ended, as far as a member has said; it ended the same for all."""
+        spoken = [source for seat in self.seats for source in (seat.words, seat.current) if source is not None]
+        return next((source.preflight for source in spoken if source.preflight is not None), None)
 
     @property
     def step(self) -> int:

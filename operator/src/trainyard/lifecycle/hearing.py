@@ -22,7 +22,7 @@ def hear(
         network = network.but(compared=True, warnings=(*network.warnings, *new)[:MOST_WARNINGS])
         told += [Tell("Warning", Reason.NODES_UNLIKE, line) for line in new]
         status = status.but(network=network)
-    result = _result(gang, status.attempt)
+    result = gang.preflight
     if result is None or network.preflight is not None:
         return status, told
     network = network.but(preflight=_summary(result, now))
@@ -32,12 +32,6 @@ def hear(
     if result.finding in (Finding.PASSED, Finding.WARNED):
         status = unfit.prove(status, [node for node in gang.nodes if node and node not in result.nodes], now)
     return status, told
-
-
-def _result(gang: Gang, attempt: int) -> PreflightResult | None:
-    """The same from whomever it is heard first."""
-    spoken = (source for seat in gang.seats for source in (seat.words, seat.status) if source is not None)
-    return next((one.preflight for one in spoken if one.attempt == attempt and one.preflight is not None), None)
 
 
 def _summary(result: PreflightResult, now: float) -> PreflightStatus:

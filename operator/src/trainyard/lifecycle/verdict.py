@@ -14,6 +14,7 @@ from enum import StrEnum
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Failure
 from trainyard.contract.exits import Exit
+from trainyard.contract.preflight import Finding
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
 from trainyard.network.consistency import Unlike
@@ -59,7 +60,7 @@ def alarm(job: Job, gang: Gang, digest: str, blind: bool, now: float, unlike: Un
     all_were_made = job.status.reservation is None
     return (
         _refused(job, gang)
-        or _preflight_failed(job, gang)
+        or _preflight_failed(job, gang, now)
         or _failed(job, gang)
         or _node_lost(job, gang, now)
         or (_vanished(gang) if all_were_made and job.status.stop is None else None)
@@ -169,21 +170,25 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
     return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
 
 
-def _preflight_failed(job: Job, gang: Gang) -> Verdict | None:
+def _preflight_failed(job: Job, gang: Gang, now: float) -> Verdict | None:
     """Nodes were measured and found unfit: a verdict on them, not on the job. Where none is named it is the job's own, since
-    trying again on the same nodes may well fail again."""
+    trying again on the same nodes may well fail again.
+
+    What a launcher says of it counts before its exit code: to take workers down takes longer, and those that lose their peers
+    meanwhile end as if it were their own fault.
+    """
     if job.status.stop is not None:
         return None
     found = [(s, s.ended) for s in gang.seats if s.ended is not None and s.ended.exit_code == Exit.PREFLIGHT]
-    if not found:
+    seat, end = _first(found) if found else (None, None)
+    result = gang.preflight
+    if result is not None and result.finding == Finding.FAILED:
+        at = end.finished if end is not None else now
+        return _left_out(job, gang, Reason.PREFLIGHT_FAILED, result.message, result.nodes, at, end)
+    if seat is None or end is None:
         return None
-    seat, end = _first(found)
-    results = (words.preflight for one, _ in found if (words := one.words) is not None)
-    result = next((result for result in results if result is not None), None)
-    if result is None:  # all that is known is who said so
-        its_own = gang.nodes[seat.rank : seat.rank + 1]
-        return _left_out(job, gang, Reason.PREFLIGHT_FAILED, _describe(seat, end), its_own, end.finished, end)
-    return _left_out(job, gang, Reason.PREFLIGHT_FAILED, result.message, result.nodes, end.finished, end)
+    its_own = gang.nodes[seat.rank : seat.rank + 1]  # all that is known is who said so
+    return _left_out(job, gang, Reason.PREFLIGHT_FAILED, _describe(seat, end), its_own, end.finished, end)
 
 
 def _unlike(job: Job, gang: Gang, unlike: Unlike, now: float) -> Verdict | None:
