@@ -8,7 +8,7 @@ from support.processes import run
 from support.stores import Counting, Journal, after_power_loss, never
 from trainyard_trainer.checkpoint.files import Posix, make_folders, remove_tree
 from trainyard_trainer.checkpoint.record import CommitRecord
-from trainyard_trainer.checkpoint.store import Folder, Superseded, WrongFolder
+from trainyard_trainer.checkpoint.store import Folder, Stored, Superseded, WrongFolder
 
 SEED = 20
 TRIALS = 30
@@ -86,7 +86,8 @@ def test_folders_of_attempts_that_can_never_count_go_with_the_first_commit(tmp_p
     Folder(tmp_path, 3).files.make_folder(folder.directory(3, 3))
     fourth = Folder(tmp_path, 4)
     fourth.claim("job")
-    assert fourth.inherit(next(stored for stored in fourth.find().commits if stored.record.attempt == 1)) is not None
+    taken = fourth.inherit(next(stored for stored in fourth.find().commits if stored.record.attempt == 1))
+    assert isinstance(taken, Stored)
     fourth.abandon(keep=())
     assert [path.name for path in tmp_path.iterdir()] == ["attempt-0004"]
     assert [stored.record.attempt for stored in fourth.find().commits] == [1]

@@ -94,6 +94,20 @@ def test_files_that_cannot_be_read_now_may_be_later(tmp_path):
     assert ended.code == Exit.DONE, ended.output
 
 
+def test_a_history_that_cannot_be_taken_over_now_is_not_begun_anew(tmp_path):
+    train(tmp_path, "first").wait()
+    record = next(tmp_path.glob("root/attempt-0001/step-*"))
+
+    def at(n, operation, path):
+        if operation == "rename" and path == record:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    (ended,) = train(tmp_path, "second", attempt=2, history=[(1, 6)], at=at).wait()
+    assert ended.code == Exit.FAILURE
+    assert f"{record}: cannot be taken over: [Errno 5] Input/output error" in failed(ended).message
+    assert record.exists()
+
+
 def test_the_folder_of_an_earlier_job_of_the_same_name_is_the_users_to_change(tmp_path):
     train(tmp_path, "first", attempt=2).wait()
     for record in tmp_path.glob("root/*/*/commit.json"):

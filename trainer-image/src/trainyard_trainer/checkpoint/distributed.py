@@ -308,7 +308,7 @@ class Checkpoints:
     def _candidates(self) -> tuple[tuple[Stored, ...], tuple[Problem, ...]]:
         """On the first rank: claim the folder, and inherit what may be resumed from, newest first.
 
-        Also which records of the history cannot be read, and why.
+        Also what of the history cannot be read or taken over, and why.
         """
         self.folder.claim(self.job)
         found = self.folder.find()
@@ -327,13 +327,17 @@ class Checkpoints:
             )
         self.folder.clear(found.unfinished, earlier)
         inherited = [(places[record.mark], self.folder.inherit(places[record.mark])) for record in line]
+        lost = [taken for _, taken in inherited if isinstance(taken, Problem)]
+        for problem in lost:
+            self._warn("CheckpointUnreadable", str(problem))
         # Left alone: what could not be read or inherited now and may be later, and what is another job's.
         left = [path for path, _ in found.unreadable]
-        left += [stored.path for stored, taken in inherited if taken is None]
+        left += [stored.path for stored, taken in inherited if isinstance(taken, Problem)]
         left += [stored.path for stored in found.commits if stored.record.job != self.job]
         self._spared = frozenset(number for path in left if (number := owner(path)) is not None)
-        candidates = tuple(taken for _, taken in inherited if taken is not None)
-        return candidates, tuple(Problem(f"{path}: {problem}", problem.lasting) for path, problem in unreadable)
+        candidates = tuple(taken for _, taken in inherited if isinstance(taken, Stored))
+        problems = (*(Problem(f"{path}: {problem}", problem.lasting) for path, problem in unreadable), *lost)
+        return candidates, problems
 
     def _nothing_verifies(self, problems: list[Problem]) -> str:
         resume = self.lineage.resume

@@ -194,8 +194,10 @@ class Folder:
         self.files.sync_folder(path.parent)
         return Stored(record, path)
 
-    def inherit(self, stored: Stored) -> Stored | None:
-        """Take a commit of an earlier attempt over; None where its owner was faster in deleting it."""
+    def inherit(self, stored: Stored) -> Stored | Problem:
+        """Take a commit of an earlier attempt over. A problem where it could not be moved or read, or where its owner was
+        faster in deleting it.
+        """
         path = self.directory(stored.record.step, stored.record.attempt)
         if path == stored.path:
             return stored
@@ -204,8 +206,8 @@ class Folder:
             self.files.sync_folder(self.own)
             # What was seen before the rename may have been deleted since; what is here now is ours.
             return Stored(self._record(path), path)
-        except (OSError, ContractError):
-            return None
+        except (OSError, ContractError) as error:
+            return Problem(f"{stored.path}: cannot be taken over: {error}", isinstance(error, ContractError))
 
     def delete(self, path: Path) -> None:
         """Delete one of this attempt's directories, its record first, so that it is a checkpoint or none at any moment."""
