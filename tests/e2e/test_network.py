@@ -111,7 +111,11 @@ async def test_a_node_whose_link_is_slow_is_named_and_the_job_starts_elsewhere(
     began = time.monotonic()
     await site.submit(jobs.like_the_sample("train", nodes=4, steps=400, placement=jobs.ONE_SPINE))
     await site.until("train", lambda s: s.get("attempt") == 1)
-    first = await site.members("train", 1)
+
+    async def members() -> list[Object]:
+        return await site.members("train", 1)
+
+    first = await wait_until(members, lambda pods: len(pods) == 4, what="four members")
 
     def trains_again(status: Object) -> bool:
         there = status.get("attempt", 0) > 1 and status.get("phase") == "Running"
