@@ -123,3 +123,9 @@ def test_the_mesh_is_the_one_that_the_job_asks_for():
     assert asked.mesh == (Axis("replicate", 4), Axis("shard", 2))
     assert decode(encode(asked)).mesh == asked.mesh
     assert a_plan(a_job(processesPerNode=2, parallelism={"replicate": 1})).mesh == (Axis("shard", 8),)
+
+
+def test_tensor_groups_are_neighbours_and_stages_reach_farthest():
+    plan = a_plan(a_job(processesPerNode=2, parallelism={"tensor": 2, "pipeline": 2}))
+    assert plan.mesh == (Axis("pipeline", 2), Axis("shard", 2), Axis("tensor", 2))
+    assert decode(encode(plan)).mesh == plan.mesh
