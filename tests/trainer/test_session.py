@@ -11,10 +11,10 @@ import torch
 from support.processes import run, start
 from trainyard.api.trainer import OptimizerConfig
 from trainyard_trainer.history import NAME, History
+from trainyard_trainer.machine import cores, threads
 from trainyard_trainer.optimizer import learning_rate
 from trainyard_trainer.parallel.gradients import clip
 from trainyard_trainer.parallel.rendezvous import Place, RanksMissing, meet
-from trainyard_trainer.session import cores, threads
 
 
 def place(rank, ranks):

@@ -26,7 +26,6 @@ import contextlib
 import errno
 import faulthandler
 import hashlib
-import json
 import logging
 import os
 import signal
@@ -35,7 +34,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import TimeoutError as StillThere
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import torch
 import torch.distributed as dist
@@ -46,12 +44,14 @@ from trainyard.contract import env
 from trainyard.contract.codec import dumps
 from trainyard.contract.plan import Axis, Lineage, Mark
 
+from trainyard_trainer.asked import Requests
 from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifies, SaveFailed, What, tensors
 from trainyard_trainer.checkpoint.pace import FIRST_SECONDS, Cost, gives_up, interval_seconds, mttf_seconds
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.store import Folder, WrongFolder, last_attempt
 from trainyard_trainer.configuration import Assignment, BadConfiguration, local_environment
 from trainyard_trainer.history import History
+from trainyard_trainer.machine import pick_device, threads
 from trainyard_trainer.parallel.mesh import build, dimensions
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.preflight.gang import prove
@@ -65,48 +65,6 @@ DRAIN_SECONDS = (
 )
 LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
 """What keeps a folder from being written to until somebody changes the pod or the volume."""
-
-
-class Requests:
-    """What this rank alone was asked: by the launcher through two files, or by SIGTERM where there is no launcher."""
-
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        self._stop_file = environment.get(env.STOP_FILE)
-        self._checkpoint_file = environment.get(env.CHECKPOINT_FILE)
-        self._terminated = False
-        self._answered = self._checkpoint_number()
-
-    def stop_asked(self) -> bool:
-        """One stat: cheap enough for every step and every wait."""
-        return self._terminated or (self._stop_file is not None and os.path.exists(self._stop_file))
-
-    def save_asked(self) -> bool:
-        """Whether a save was asked for that has not been made."""
-        return self._checkpoint_number() != self._answered
-
-    def seconds_left(self) -> float | None:
-        """Until the deadline of the stop that was asked; None where it has none."""
-        try:
-            deadline = float(json.loads(Path(self._stop_file or "").read_bytes())["deadline"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return deadline - time.time() if deadline > 0 else None
-
-    def saved(self) -> None:
-        """What was asked until now is done."""
-        self._answered = self._checkpoint_number()
-
-    def on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        """A handler: Python runs it between two steps of ours, which is when we look."""
-        self._terminated = True
-
-    def _checkpoint_number(self) -> int:
-        """Of the file as it is now, which is replaced at each request: its inode and time tell one from the next."""
-        try:
-            status = os.stat(self._checkpoint_file or "")
-        except OSError:
-            return 0
-        return status.st_mtime_ns ^ status.st_ino
 
 
 class Session:
@@ -429,38 +387,6 @@ class Session:
         if self.rank == 0:
             log.warning("%s: %s", reason, message)
             self.report.warned(reason, message)
-
-
-def pick_device(local_rank: int) -> torch.device:
-    """The GPU of a local rank, or the CPU where there is none."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    count = torch.cuda.device_count()
-    if local_rank >= count:
-        raise BadConfiguration(
-            f"spec.processesPerNode: local rank {local_rank} has no GPU, there are {count}; use at most {count}"
-        )
-    device = torch.device("cuda", local_rank)
-    torch.cuda.set_device(device)
-    return device
-
-
-def threads(environment: Mapping[str, str], local_ranks: int) -> int:
-    """Threads of a rank's computation: OMP_NUM_THREADS where it is set, else an equal share of the cores it may use."""
-    given = environment.get("OMP_NUM_THREADS", "")
-    if given.isascii() and given.isdigit() and int(given) > 0:
-        return int(given)
-    return max(1, int(cores()) // local_ranks)
-
-
-def cores(control_group: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
-    """Cores that this process may use: those it may run on, or the container's limit where that is less (cgroup v2)."""
-    allowed = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = control_group.read_text().split()
-        return min(allowed, int(quota) / int(period))
-    except (OSError, ValueError):
-        return allowed
 
 
 def describe(assignment: Assignment, data: str) -> Training:
