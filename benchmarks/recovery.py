@@ -73,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{name} ...", file=sys.stderr, flush=True)
             found = figures[name]()
             measured += found if isinstance(found, list) else [found]
+            print(f"{measured[-1].name} {measured[-1].value:.4g} {measured[-1].unit}", file=sys.stderr, flush=True)
     print(as_json(measured) if given.json else as_table(measured))
     return failed(measured)
 
