@@ -48,6 +48,8 @@ def check(cluster: Pretend) -> None:
             assert max(shared.values()) <= job.spec.placement.pods_per_node, cluster.story()
             assert not {*status.plan.spares} & {*shared}, cluster.story()
             check_spares(cluster, job)
+            avoided = {one.node for one in status.avoid if one.attempt < status.attempt}
+            assert not avoided & {*shared}, cluster.story()
         if status.phase == "Pending":
             assert status.pending is not None, cluster.story()
             assert status.pending.message, cluster.story()
@@ -129,12 +131,15 @@ def random_fault(cluster: Pretend, chance: random.Random) -> None:
             cluster.sidecars = not cluster.sidecars
         case 7 if len(ready) > 6:
             del cluster.nodes[chance.choice(ready)]
+        case 8 if len(cluster.slow) < 2:  # the largest gang has a place without both
+            cluster.slow.add(chance.choice(ready))
         case _:
             pass
 
 
 def repair(cluster: Pretend, every: Mapping[str, Node]) -> None:
     cluster.interrupt, cluster.sidecars = None, False
+    cluster.slow.clear()
     for name, node in every.items():
         cluster.nodes[name] = replace(node, ready=True)
     for job in list(cluster.jobs.values()):
