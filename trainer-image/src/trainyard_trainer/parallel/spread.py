@@ -50,13 +50,13 @@ class Spread:
         self.model, self._device, self._precision = model, device, precision
         self._vocabulary, width = model.embedding.weight.shape
         stages, tensors = size(mesh, PIPELINE), size(mesh, TENSOR)
-        self._mesh = mesh[TENSOR] if tensors > 1 else None
-        self._ranks = tensors
+        self._tensor_mesh = mesh[TENSOR] if tensors > 1 else None
+        self._tensors = tensors
 
         if stages > 1:
             pipeline.cut(model, index(mesh, PIPELINE), stages)
-        if self._mesh is not None:
-            tensor.split(model, self._mesh)
+        if self._tensor_mesh is not None:
+            tensor.split(model, self._tensor_mesh)
         copies_alone = size(mesh, REPLICATE) > 1 and size(mesh, SHARD) * tensors * stages == 1
         if not copies_alone:
             # A stage sees its weights once for each micro-batch: it would gather them as often.
@@ -71,7 +71,7 @@ class Spread:
             self._called = data.replicate(model, mesh, config.bucket_mebibytes)
         if stages > 1:
             dtype = precision or next(model.parameters()).dtype
-            columns = 0 if model.out is None else _rows_held(model.out.weight, self._mesh)
+            columns = 0 if model.out is None else _rows_held(model.out.weight, self._tensor_mesh)
             self._pipeline = pipeline.Pipeline(model, mesh, device, config.schedule, (width, dtype), columns)
         holders = mesh.size() // stages
         twice = "embedding.weight" if stages > 1 and model.tied else ""
@@ -87,7 +87,7 @@ class Spread:
         tokens: that count in the whole step, over all ranks. The answer is this rank's term of the step's mean loss: the sum
         over all ranks.
         """
-        with on_parts(self._mesh is not None):
+        with on_parts(self._tensor_mesh is not None):
             if self._pipeline is not None:
                 losses = self._pipeline.learn(
                     micro_batches, lambda logits, targets: self._loss(logits, targets, tokens)
@@ -102,7 +102,7 @@ class Spread:
                         loss = self._loss(logits, targets.to(self._device), tokens)
                         loss.backward()  # type: ignore[no-untyped-call]
                     losses.append(loss)
-            return sum(float(_whole(loss.detach())) for loss in losses) / self._ranks
+            return sum(float(_whole(loss.detach())) for loss in losses) / self._tensors
 
     def norm_squared(self) -> float:
         """This rank's contribution to the squared norm of the gradient; the sum over all ranks is the squared norm."""
@@ -113,7 +113,7 @@ class Spread:
         gradients.clip(gradients.local_parts(self._held), norm, limit)
 
     def _loss(self, logits: Tensor, targets: Tensor, tokens: int) -> Tensor:
-        return cross_entropy(logits, targets, self._vocabulary, self._mesh) / tokens
+        return cross_entropy(logits, targets, self._vocabulary, self._tensor_mesh) / tokens
 
     def _summing(self, last: bool) -> AbstractContextManager[None]:
         """Gradients are summed over the ranks once, with the last micro-batch."""
