@@ -13,7 +13,7 @@ from typing import Any
 
 from trainyard.api import names
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
-from trainyard.contract.network import PodNetwork
+from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark, Plan
 from trainyard.contract.plan import decode as decode_plan
 from trainyard.contract.preflight import Finding, PreflightResult
@@ -522,7 +522,13 @@ class Pretend:
         self.commits.setdefault(crew[0].plan.uid, []).append(Commit(attempt, step, f"/checkpoints/step-{step}"))
 
     def _end(
-        self, pod: Pod, code: int, reason: str, fault: Fault | None = None, preflight: PreflightResult | None = None
+        self,
+        pod: Pod,
+        code: int,
+        reason: str,
+        fault: Fault | None = None,
+        preflight: PreflightResult | None = None,
+        trouble: Trouble | None = None,
     ) -> None:
         launcher = self.launchers.get(pod.uid)
         message = ""
@@ -538,6 +544,7 @@ class Pretend:
                 resumed=launcher.resumed,
                 fault=fault,
                 preflight=preflight,
+                trouble=trouble,
             )
             message = encode_last_words(words)
         # The pod's phase follows at the next second, as a kubelet's does: until then its room is taken.

@@ -9,6 +9,7 @@ import pytest
 from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.errors import FieldError
+from trainyard.contract.network import Sign, Trouble
 from trainyard.contract.status import Fault
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
@@ -78,6 +79,30 @@ def test_a_killed_worker_costs_one_failure_and_the_next_attempt_resumes(cluster:
     assert (status.last_failure.reason, status.last_failure.pod) == (Reason.MEMBER_FAILED, "train-1")
     assert [(mark.attempt, mark.step) for mark in status.lineage] == [(1, 20)]
     assert {pod.name for pod in cluster.pods.values()} >= {"train-4", "train-5", "train-6", "train-7"}
+
+
+@pytest.mark.parametrize(
+    ("sign", "secondary", "reason"),
+    [
+        ("FabricError", False, Reason.FABRIC_ERROR),
+        ("CollectiveTimeout", True, Reason.MEMBER_FAILED),
+        ("OfANewerLauncher", False, Reason.MEMBER_FAILED),
+    ],
+)
+def test_what_a_library_said_of_the_network_is_the_reason_of_the_failure(
+    cluster: Pretend, sign: str, secondary: bool, reason: Reason
+) -> None:
+    running(cluster)
+    trouble = Trouble(sign, 1, cluster.now, "NCCL WARN NET/IB", device="mlx5_3", secondary=secondary)
+    cluster._end(cluster.pod("train-1"), 1, "Error", Fault(1, cluster.now, "exited with 1"), trouble=trouble)
+    cluster.until(lambda: cluster.status("train").restarts.failures == 1)
+    failure = cluster.status("train").last_failure
+    assert failure is not None
+    assert failure.reason == reason
+
+
+def test_every_sign_of_trouble_is_a_reason() -> None:
+    assert {Reason(sign) for sign in Sign} <= set(Reason)
 
 
 def test_failures_beyond_the_budget_end_the_job_with_the_last_reason(cluster: Pretend) -> None:

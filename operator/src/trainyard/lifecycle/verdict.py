@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Failure
 from trainyard.contract.exits import Exit
+from trainyard.contract.network import Sign
 from trainyard.contract.preflight import Finding
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
 from trainyard.network.consistency import Unlike
 from trainyard.world.records import Job, Terminated
+
+
+_SIGNS: Final = frozenset(Sign)
+"""Each is a reason of the same name."""
 
 
 class Outcome(StrEnum):
@@ -163,11 +169,19 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
     reason = {
         Exit.YIELDED: Reason.UNASKED_YIELD,
         Exit.HANG: Reason.HANG,
-    }.get(Exit(end.exit_code) if end.exit_code in Exit._value2member_map_ else Exit.FAILURE, Reason.MEMBER_FAILED)
+    }.get(Exit(end.exit_code) if end.exit_code in Exit._value2member_map_ else Exit.FAILURE, _recognised(seat))
     message = _describe(seat, end)
     if reason is Reason.UNASKED_YIELD:
         message += "; exit code 75 means that it saved because it was asked to leave, and nobody asked"
     return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
+
+
+def _recognised(seat: Seat) -> Reason:
+    """What its libraries complained of before a member failed, where that is known and not what another one's end brought about."""
+    trouble = seat.words.trouble if seat.words is not None else None
+    if trouble is None or trouble.secondary or trouble.sign not in _SIGNS:
+        return Reason.MEMBER_FAILED
+    return Reason(trouble.sign)
 
 
 def _preflight_failed(job: Job, gang: Gang, now: float) -> Verdict | None:
