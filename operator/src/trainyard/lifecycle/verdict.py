@@ -22,7 +22,6 @@ from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
 from trainyard.network.consistency import Unlike
 from trainyard.world.records import Job, Terminated
 
-
 _SIGNS: Final = frozenset(Sign)
 """Each is a reason of the same name."""
 
@@ -177,7 +176,7 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
 
 
 def _recognised(seat: Seat) -> Reason:
-    """What its libraries complained of before a member failed, where that is known and not what another one's end brought about."""
+    """What its libraries complained of before a member failed, where that is known and not a consequence of something else."""
     trouble = seat.words.trouble if seat.words is not None else None
     if trouble is None or trouble.secondary or trouble.sign not in _SIGNS:
         return Reason.MEMBER_FAILED
