@@ -125,6 +125,18 @@ WRONG: dict[str, Wrong] = {
         rules.RELAXES_LATER,
         rules.RELAXES_LATER,
     ),
+    "segments of which one is torn": Wrong(
+        a_job(placement={"segments": {"nodes": 3, "level": "leaf"}}),
+        "spec.placement.segments.nodes",
+        rules.TORN_SEGMENT,
+        rules.TORN_SEGMENT,
+    ),
+    "segments of one": Wrong(
+        a_job(placement={"segments": {"nodes": 1, "level": "leaf"}}),
+        "spec.placement.segments.nodes",
+        "use 2 or more",
+        "greater than or equal to 2",
+    ),
     "a deadline without a time": Wrong(
         a_job(placement={"within": {"level": "leaf", "required": True}, "relax": [{"level": "spine"}]}),
         "spec.placement.relax[0].after",
@@ -317,6 +329,7 @@ FINE: dict[str, Manifest] = {
         placement={
             "within": {"level": "leaf", "required": True},
             "relax": [{"after": "10m", "level": "spine"}, {"after": "1h", "level": "cluster"}],
+            "segments": {"nodes": 2, "level": "leaf", "required": False},
             "podsPerNode": 2,
             "spares": 1,
             "avoidNodes": ["n1", "n2"],

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from trainyard.api.model import ApiModel
 from trainyard.api.parallelism import AUTO, Parallelism
-from trainyard.api.training_job import TrainingJobSpec
+from trainyard.api.training_job import Segments, TrainingJobSpec
 
 M = TypeVar("M", bound=ApiModel)
 
@@ -81,6 +81,7 @@ def specs() -> st.SearchStrategy[TrainingJobSpec]:
         placement=records(
             placement,
             relax=st.lists(st.fixed_dictionaries({"after": _durations, "level": _words}), max_size=3),
+            segments=st.none() | records(Segments, nodes=st.integers(2, 20_000)),
             pods_per_node=st.integers(1, 128),
             spares=st.integers(0, 64),
         ),

@@ -74,6 +74,40 @@ def test_an_attempt_of_another_size_numbers_its_members_on(cluster: Pretend) -> 
     assert cluster.status("train").restarts.failures == 0
 
 
+# segments -------------------------------------------------------------------------------------------------------------
+
+
+def torn(cluster: Pretend, **segments: object) -> Pretend:
+    """Five nodes are free, one of the first leaf; four are wanted in pairs."""
+    for node in ("a1", "b2", "b3"):
+        cluster.foreign(node)
+    return cluster.submit("train", 4, placement={"segments": {"nodes": 2, "level": "leaf", **segments}}) and cluster
+
+
+def test_consecutive_ranks_of_a_segment_lie_in_one_domain(cluster: Pretend) -> None:
+    torn(cluster).until(cluster.phase_is("train", "Running"), 10)
+    assert cluster.nodes_of("train") == ["a2", "a3", "b0", "b1"]
+
+
+def test_a_job_waits_for_whole_segments_and_says_so(cluster: Pretend) -> None:
+    cluster.foreign("b0")
+    torn(cluster).tick(5)
+    assert "they hold 1 whole segment" in message(cluster, "train")
+    assert "in segments of 2 within one leaf each" in message(cluster, "train")
+
+
+def test_segments_that_are_only_wished_for_are_torn_rather_than_waited_for(cluster: Pretend) -> None:
+    cluster.foreign("b0")
+    torn(cluster, required=False).until(cluster.phase_is("train", "Running"), 10)
+    assert sorted(cluster.nodes_of("train")) == ["a0", "a2", "a3", "b1"]
+
+
+def test_a_level_of_segments_that_does_not_exist_is_said_with_the_fields_path(cluster: Pretend) -> None:
+    torn(cluster, level="rack").tick(5)
+    told = "spec.placement.segments.level: no level is called rack; the cluster's levels are: spine, leaf"
+    assert message(cluster, "train") == told
+
+
 # relax ----------------------------------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,7 @@ NOTHING_TO_RELAX: Final = (
     "relaxes a required level, and none is required; set spec.placement.within with required: true, or leave it out"
 )
 RELAXES_LATER: Final = "each entry must have a later time than the one before"
+TORN_SEGMENT: Final = "does not divide spec.nodes; use a number that does, so that every segment is whole"
 NO_SUCH_VOLUME: Final = "is not among spec.template.spec.volumes; add the volume there, or name one that is"
 NOT_MOUNTED: Final = (
     "is not mounted by the container that trains; add it to that container's volumeMounts, without readOnly"
@@ -171,6 +172,12 @@ TRAINING_JOB: Final = (
         "!has(self.relax) || self.relax.size() == 0 || (has(self.within) && has(self.within.required) && self.within.required)",
         NOTHING_TO_RELAX,
         field=".relax",
+    ),
+    Rule(
+        "spec",
+        "!has(self.placement) || !has(self.placement.segments) || self.nodes % self.placement.segments.nodes == 0",
+        TORN_SEGMENT,
+        field=".placement.segments.nodes",
     ),
     Rule("spec.placement.relax", "self.map(r, duration(r.after)).isSorted()", RELAXES_LATER),
     Rule("spec.nodes", "self == oldSelf", FIXED),

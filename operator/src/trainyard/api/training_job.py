@@ -89,6 +89,17 @@ class Relaxation(ApiModel):
         return duration_seconds(self.after)
 
 
+class Segments(ApiModel):
+    """Parts of the gang of which each stays together, such as the members of one pipeline stage."""
+
+    nodes: Annotated[int, Field(ge=2, le=MAX_NODES)]
+    """How many consecutive ranks make one; spec.nodes is a multiple of it."""
+    level: Label
+    """Name of a level of the fabric, such as leaf or nvlink: each segment lies in one domain of it."""
+    required: bool = True
+    """Whether to wait for such domains; otherwise segments are torn where there are none."""
+
+
 class Placement(ApiModel):
     """Which nodes the gang may have."""
 
@@ -97,6 +108,8 @@ class Placement(ApiModel):
     relax: Annotated[tuple[Relaxation, ...], Field(max_length=8)] = ()
     """Broader levels that are enough where the required one was waited for long enough; each broader and later than the one
     before."""
+    segments: Segments | None = None
+    """Ranks that must lie together. Left out: only the gang as a whole is kept together."""
     pods_per_node: Annotated[int, Field(ge=1, le=128)] = 1
     """The most members that share a node of the cluster, where each takes a part of it. Every member counts as one of
     `spec.nodes`."""

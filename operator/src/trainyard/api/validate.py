@@ -105,6 +105,8 @@ def _placement_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
         yield FieldError("spec.placement.relax", rules.NOTHING_TO_RELAX)
     if any(b.after_seconds < a.after_seconds for a, b in pairwise(placement.relax)):
         yield FieldError("spec.placement.relax", rules.RELAXES_LATER)
+    if placement.segments is not None and spec.nodes % placement.segments.nodes:
+        yield FieldError("spec.placement.segments.nodes", rules.TORN_SEGMENT)
     if placement.pods_per_node > 1 and pod_spec(spec.template).get("hostNetwork"):
         yield FieldError(
             "spec.placement.podsPerNode",

@@ -38,10 +38,14 @@ def _wanted(level: str, required: bool) -> tuple[str | None, bool]:
 
 
 def unknown_level(placement: Placement, tree: Tree) -> str | None:
-    """What is wrong with the levels of `relax` on this cluster, with the field's path; None where nothing is."""
+    """What is wrong with the levels of `relax` and `segments` on this cluster, with the field's path; None where nothing is."""
+    known = ", ".join(level.name for level in tree.levels) or "none"
+    segments = placement.segments
+    if segments is not None and segments.required and tree.depth(segments.level) is None:
+        at = "spec.placement.segments.level"
+        return f"{at}: no level is called {segments.level}; the cluster's levels are: {known}"
     if placement.within is None or not placement.relax:
         return None
-    known = ", ".join(level.name for level in tree.levels) or "none"
     before, depth = placement.within.level, tree.depth(placement.within.level)
     if depth is None:
         return f"spec.placement.within.level: no level is called {before}; the cluster's levels are: {known}"

@@ -62,7 +62,7 @@ def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), reques
     """The request of a TrainingJob. job: as messages name it; avoid: nodes besides those of spec.placement.avoidNodes.
     requests: of a member with all that its network adds; what the template asks for where nothing is known of that."""
     pod = pod_spec(spec.template)
-    within = spec.placement.within
+    within, segments = spec.placement.within, spec.placement.segments
     return Request(
         job=job,
         nodes=spec.nodes,
@@ -73,6 +73,9 @@ def request(job: str, spec: TrainingJobSpec, avoid: Collection[str] = (), reques
         required=within is not None and within.required,
         minimum=spec.fewest_nodes,
         per_node=spec.placement.pods_per_node,
+        segment=segments.nodes if segments is not None else 1,
+        segment_level=segments.level if segments is not None else None,
+        segment_required=segments.required if segments is not None else True,
         spares=spec.placement.spares,
         mixed=spec.placement.mixed,
         processes=spec.processes,
