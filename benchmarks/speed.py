@@ -13,6 +13,7 @@ from statistics import fmean, median
 from time import perf_counter
 from typing import Final
 
+from trainyard.contract.natural import natural
 from trainyard.planner import explain, predict
 from trainyard.planner.advice.ways import Case, Pace
 from trainyard.planner.links import Links, links_of
@@ -55,7 +56,7 @@ def cold(nodes: int, members: int, runs: int) -> Timing:
         planned(plan(Inventory.of(given), request), request)
 
     def prepare(number: int) -> World:
-        tree.natural.cache_clear()  # as in a process that never saw these names
+        natural.cache_clear()  # as in a process that never saw these names
         return scenes.half_taken(nodes, SEED + number)
 
     return timed(prepare, run, runs)

@@ -11,6 +11,7 @@ from support import kube
 from support.api import Api, Object, wait_until
 from support.nodes import a_node
 from support.pods import a_pod, is_running
+from trainyard.cli.reading import read_yard
 from trainyard.kube import resources
 from trainyard.kube.client import KubeClient
 from trainyard.kube.errors import ApiError
@@ -67,6 +68,9 @@ async def test_what_network_devices_tell_of_a_nodes_place_is_a_label_of_its_reco
     async with kube.a_client(control_plane.kubeconfig) as client:
         bare = replace(world.nodes[node], labels={})
         assert (await read_places(client, {node: bare}))[node].labels == {"gce.dra.net/block": "b1"}
+        assert (await read_yard(client)).nodes[node].labels == world.nodes[node].labels, (
+            "kubectl sees what the operator does"
+        )
     assert {k: v for k, v in world.nodes[node].labels.items() if "dra.net" in k} == {"gce.dra.net/block": "b1"}
     await api.delete("ResourceSlice", f"{node}-dra.net")
     await shown(mirror, lambda w: "gce.dra.net/block" not in w.nodes[node].labels, "the place's end")

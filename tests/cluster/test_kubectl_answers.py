@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sysconfig
 from pathlib import Path
-from typing import Any
 
 import yaml
 from support.api import Api
 from support.nodes import TEST_LABEL, Nodes, a_node
 from support.operator import Operators
-from trainyard.api import names
-from trainyard_lab import kubectl
+from support.plugin import a_job, run
 from trainyard_lab.controlplane import ControlPlane
 
 SPINE, LEAF = "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0"
@@ -72,28 +67,3 @@ def said(plane: ControlPlane, code: int, *arguments: str) -> str:
     done = run(plane, "trainyard", *arguments)
     assert done.returncode == code, done.stderr or done.stdout
     return done.stdout
-
-
-def run(plane: ControlPlane, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    environment = {"PATH": path, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.kubeconfig.parent)}
-    return subprocess.run([kubectl.program(), *arguments], env=environment, capture_output=True, text=True, check=False)
-
-
-def a_job(name: str, namespace: str, nodes: Nodes, count: int, **spec: Any) -> dict[str, Any]:
-    trainer = {
-        "name": "trainer",
-        "image": "pretended",
-        "command": ["train"],
-        "resources": {"limits": {"nvidia.com/gpu": "8"}},
-    }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND_JOB,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "nodes": count,
-            "template": {"spec": {"nodeSelector": nodes.selector, "containers": [trainer]}},
-            **spec,
-        },
-    }

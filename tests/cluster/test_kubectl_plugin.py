@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sysconfig
-
 from support.api import Api
 from support.nodes import Nodes, a_node
 from support.operator import Operators
-from trainyard.api import names
-from trainyard_lab import kubectl
+from support.plugin import a_job, run
 from trainyard_lab.controlplane import ControlPlane
 
 SPINE, LEAF = "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0"
@@ -22,7 +17,7 @@ async def test_status_says_who_runs_where_and_why_another_waits(
     await nodes.add(a_node("a"), a_node("b"))
     await operators.leader()
     for name in ("first", "second"):
-        await api.create(a_job(name, namespace, nodes))
+        await api.create(a_job(name, namespace, nodes, 2))
         await api.wait_for("TrainingJob", name, namespace, lambda job: "phase" in job.get("status", {}))
     await api.wait_for("TrainingJob", "first", namespace, lambda job: job["status"].get("attempt") == 1)
     waiting = lambda job: job["status"].get("pending", {}).get("reason") == "InsufficientNodes"  # noqa: E731
@@ -64,28 +59,6 @@ async def test_topology_shows_the_nodes_by_place_with_their_room(
 
 def trainyard(plane: ControlPlane, *arguments: str) -> str:
     """What the plugin prints when kubectl finds it on the path."""
-    path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [kubectl.program(), "trainyard", *arguments],
-        env={"PATH": path, "KUBECONFIG": str(plane.kubeconfig), "HOME": str(plane.kubeconfig.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(plane, "trainyard", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def a_job(name: str, namespace: str, nodes: Nodes) -> dict[str, object]:
-    trainer = {
-        "name": "trainer",
-        "image": "pretended",
-        "command": ["train"],
-        "resources": {"limits": {"nvidia.com/gpu": "8"}},
-    }
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.KIND_JOB,
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"nodes": 2, "template": {"spec": {"nodeSelector": nodes.selector, "containers": [trainer]}}},
-    }

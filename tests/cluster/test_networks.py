@@ -8,11 +8,12 @@ from support.api import Api
 from support.networks import ALL_PROFILES, a_fabric
 from support.nodes import Nodes, a_node
 from support.rendering import a_plan
+from trainyard.api.names import LABEL_INSTANCE_TYPE
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.kube import decode
 from trainyard.network.choice import Network, choose_network
 from trainyard.network.derive import derive
-from trainyard.network.profiles.model import INSTANCE_TYPE, Profile
+from trainyard.network.profiles.model import Profile
 from trainyard.network.settings import Settings
 from trainyard.render.pod import pods
 from trainyard.world.records import Fabric, Job, Node
@@ -37,7 +38,10 @@ async def a_job(api: Api, namespace: str) -> Job:
 async def equipped(api: Api, nodes: Nodes, profile: Profile) -> list[Node]:
     """Two nodes that carry all by which a profile is known, as the operator sees them."""
     kind = profile.machines[0].instance_types[0].replace("*", "x") if profile.machines else "other"
-    labels = {INSTANCE_TYPE: kind, **{name: value.replace("*", "yes") for name, value in profile.match.labels.items()}}
+    labels = {
+        LABEL_INSTANCE_TYPE: kind,
+        **{name: value.replace("*", "yes") for name, value in profile.match.labels.items()},
+    }
     offers = dict.fromkeys((*profile.match.advertised, *profile.resources), "64")
     names = await nodes.add(
         *(a_node(f"{profile.name}-{n}", labels=labels, resources={**offers, "hugepages-2Mi": "16Gi"}) for n in range(2))

@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from support.api import Api, Object, wait_until
 from support.pod_processes import PodProcess, processes_of, running_command, signal_all
-from trainyard_lab import cluster, fabric
-from trainyard_lab.api import Api as LabApi
+from support.site import Site
+from trainyard_lab import fabric
 from trainyard_lab.controlplane import ControlPlane
 from trainyard_lab.demo import history, jobs
-from trainyard_lab.demo.__main__ import operator_image
-from trainyard_lab.demo.install import install, uninstall
+from trainyard_lab.demo.install import uninstall
 from trainyard_lab.labels import SPINE
 from trainyard_lab.layout import Lab
 from trainyard_lab.processes import find, send_signal
 
 pytestmark = pytest.mark.timeout(600)
 
-PATIENCE = 240.0
 
-
-@dataclass(slots=True)
-class Night:
-    """The lab with the chart installed, and a namespace with a claim for checkpoints."""
-
-    lab: Lab
-    plane: ControlPlane
-    api: Api
-    namespace: str
+class Night(Site):
+    """A site on which the sample trains, smaller."""
 
     async def submit(self, name: str, steps: int, nodes: int = 2, spine: str | None = None, **spec: Any) -> None:
         """The sample, smaller; spine: the only one whose nodes it may have."""
         job = jobs.like_the_sample(name, nodes=nodes, steps=steps, **spec)
-        job["metadata"]["namespace"] = self.namespace
         job["spec"]["checkpoint"]["every"] = 10
         if spine is not None:
             job["spec"]["template"]["spec"]["nodeSelector"] = {SPINE: spine}
-        await self.api.create(job)
-
-    async def until(self, name: str, what: Callable[[Object], bool], seconds: float = PATIENCE) -> Object:
-        """Wait until something holds of a job's status."""
-        job = await self.api.wait_for(
-            "TrainingJob", name, self.namespace, lambda job: what(job.get("status", {})), seconds=seconds
-        )
-        status: Object = job["status"]
-        return status
+        await self.apply(job)
 
     async def trains(self, name: str, attempt: int, step: int) -> Object:
         """Wait until an attempt trains and has done a step; before, the progress shown is of the one before it."""
@@ -59,12 +40,6 @@ class Night:
             return running and status.get("progress", {}).get("step", 0) >= step
 
         return await self.until(name, there)
-
-    async def members(self, name: str, attempt: int) -> list[Object]:
-        """The pods of an attempt in rank order."""
-        labels = f"trainyard.dev/job={name},trainyard.dev/attempt={attempt}"
-        pods = await self.api.list("Pod", self.namespace, labels=labels)
-        return sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["trainyard.dev/node-rank"]))
 
     async def history(self, name: str) -> tuple[history.Step, ...]:
         """What rank 0 wrote at every step, read from the volume."""
@@ -85,16 +60,7 @@ class Night:
 
 @pytest.fixture
 async def night(lab: Lab, control_plane: ControlPlane, api: Api, namespace: str) -> AsyncIterator[Night]:
-    install(control_plane, jobs.CHART, operator_image(lab))
-    cluster.apply_fabric(lab, LabApi(control_plane))
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "checkpoints", "namespace": namespace},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    await api.create(claim)
-    yield Night(lab, control_plane, api, namespace)
+    yield await Night.made(lab, control_plane, api, namespace)
     for node in lab.topology.nodes:
         fabric.restore(lab.topology, node.name)
 

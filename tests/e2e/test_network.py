@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from support.api import Api, Object, wait_until
 from support.pod_processes import running_command
-from trainyard_lab import cluster, fabric, kubectl, shell
+from support.site import PATIENCE, Site
+from trainyard_lab import cluster, fabric, shell
 from trainyard_lab.api import Api as LabApi
 from trainyard_lab.controlplane import ControlPlane
 from trainyard_lab.demo import jobs
-from trainyard_lab.demo.__main__ import operator_image
-from trainyard_lab.demo.install import install
 from trainyard_lab.layout import Lab
 
 pytestmark = pytest.mark.timeout(600)
 
-PATIENCE = 240.0
 NOWHERE = "aaa0"
 """An interface before eth0 in every list, with an address that leads to no other node."""
 
@@ -40,51 +36,9 @@ sys.exit(main(["collectives", "--sizes", "1024"]))
 """
 
 
-@dataclass(slots=True)
-class Site:
-    """The lab with the chart installed, and a namespace with a claim for checkpoints."""
-
-    lab: Lab
-    plane: ControlPlane
-    api: Api
-    namespace: str
-
-    async def submit(self, job: Object) -> None:
-        job["metadata"]["namespace"] = self.namespace
-        await self.api.create(job)
-
-    async def until(self, name: str, what: Callable[[Object], bool], seconds: float = PATIENCE) -> Object:
-        """Wait until something holds of a job's status."""
-        job = await self.api.wait_for(
-            "TrainingJob", name, self.namespace, lambda job: what(job.get("status", {})), seconds=seconds
-        )
-        status: Object = job["status"]
-        return status
-
-    async def members(self, name: str, attempt: int) -> list[Object]:
-        """The pods of an attempt in rank order."""
-        labels = f"trainyard.dev/job={name},trainyard.dev/attempt={attempt}"
-        pods = await self.api.list("Pod", self.namespace, labels=labels)
-        return sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["trainyard.dev/node-rank"]))
-
-    def log(self, pod: str) -> str:
-        """What its trainer wrote."""
-        words = [str(kubectl.program()), "--kubeconfig", str(self.plane.kubeconfig), "logs", "-n", self.namespace, pod]
-        return subprocess.run([*words, "-c", "trainer"], check=True, capture_output=True, text=True, timeout=60).stdout
-
-
 @pytest.fixture
 async def site(lab: Lab, control_plane: ControlPlane, api: Api, namespace: str) -> AsyncIterator[Site]:
-    install(control_plane, jobs.CHART, operator_image(lab))
-    cluster.apply_fabric(lab, LabApi(control_plane))
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "checkpoints", "namespace": namespace},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    await api.create(claim)
-    yield Site(lab, control_plane, api, namespace)
+    yield await Site.made(lab, control_plane, api, namespace)
     cluster.apply_fabric(lab, LabApi(control_plane))
     for node in lab.topology.nodes:
         fabric.reshape(lab.topology, node.name, lab.topology.node_bits_per_second)
@@ -109,7 +63,7 @@ async def test_a_node_whose_link_is_slow_is_named_and_the_job_starts_elsewhere(
     slow = next(node.name for node in topology.nodes if node.spine == "spine-a")
     fabric.reshape(topology, slow, topology.leaf_bits_per_second // 10)
     began = time.monotonic()
-    await site.submit(jobs.like_the_sample("train", nodes=4, steps=400, placement=jobs.ONE_SPINE))
+    await site.apply(jobs.like_the_sample("train", nodes=4, steps=400, placement=jobs.ONE_SPINE))
     await site.until("train", lambda s: s.get("attempt") == 1)
 
     async def members() -> list[Object]:
@@ -140,7 +94,7 @@ async def test_of_two_interfaces_the_one_that_leads_to_the_others_is_taken(site:
     pod = job["spec"]["template"]["spec"]
     image = pod["containers"][0]["image"]
     pod["initContainers"] = [{"name": "second", "image": image, "command": ["python3", "-c", marked]}]
-    await site.submit(job)
+    await site.apply(job)
 
     async def waiting() -> tuple[int, ...]:
         return running_command("-c", marked)
@@ -175,7 +129,7 @@ async def test_an_interface_that_does_not_exist_is_answered_with_those_that_do(s
     pod["containers"][0]["volumeMounts"] = [{"name": "device", "mountPath": "/dev/nvidia0"}]
     if name == "GLOO_SOCKET_IFNAME":
         del pod["volumes"], pod["containers"][0]["volumeMounts"]
-    await site.submit(job)
+    await site.apply(job)
     status = await site.until("wrong", lambda s: s.get("phase") == "Failed")
     assert status["attempt"] == 1
     message = status["lastFailure"]["message"]

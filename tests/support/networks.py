@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from trainyard.api.fabric import FabricSpec
+from trainyard.api.names import LABEL_INSTANCE_TYPE
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.network.choice import Network, Unclear, choose_network
 from trainyard.network.derive import derive
 from trainyard.network.profiles import profiles
-from trainyard.network.profiles.model import INSTANCE_TYPE, Profile
+from trainyard.network.profiles.model import Profile
 from trainyard.network.settings import Settings
 from trainyard.world.records import Fabric, Node
 
@@ -58,7 +59,7 @@ def some_nodes(
         Node(
             name=f"n-{n}",
             uid=f"uid-{n}",
-            labels={**({INSTANCE_TYPE: kind} if kind else {}), **(labels or {})},
+            labels={**({LABEL_INSTANCE_TYPE: kind} if kind else {}), **(labels or {})},
             allocatable={GPU: 8, "memory": 1 << 41, "cpu": 192_000, "hugepages-2Mi": 1 << 34, **(offers or {})},
             annotations=annotations or {},
         )

@@ -1,13 +1,11 @@
 """What a pod finds of its network, on fake machines. Numbers are those of the table of misconfigurations that are known."""
 
-import re
 from dataclasses import replace
 
 import pytest
 from support.machines import GIB, PART, Machine
 from trainyard.contract.network import PODNETWORK_BYTES, Fact, PodNetwork, bounded, decode_network, encode_network
 from trainyard_trainer.launch.network import surroundings as asking
-from trainyard_trainer.launch.network.lists import exactly, is_exact, select
 from trainyard_trainer.launch.network.rdma import active_mtu
 from trainyard_trainer.launch.network.resolve import changed, resolve
 
@@ -456,40 +454,6 @@ def test_the_version_of_nccl_is_that_of_a_library_or_not_known(machine, file):
     with_gpus(machine).write(f"usr/lib/x86_64-linux-gnu/{file}", "")
     assert found(machine).alike.nccl == ((2, 21, 5) if file.endswith("5") else None)
     assert found(machine, {"NCCL_VERSION": "2.26.2-1+cuda12.8"}).alike.nccl is not None
-
-
-# Lists
-
-DEVICES = [(f"mlx5_{n}", 1) for n in range(18)] + [("mlx5_bond_0", 1)]
-
-
-@pytest.mark.parametrize(
-    ("value", "count"),
-    [
-        ("", 19),
-        ("mlx5", 19),
-        ("mlx5_1", 9),
-        ("=mlx5_1", 1),
-        ("=mlx5_1,mlx5_10", 2),
-        ("=mlx5_1,=mlx5_10", 1),
-        ("^mlx5_1", 10),
-        ("^=mlx5_1", 18),
-        ("=^mlx5_1", 0),
-        ("=mlx5_1:1", 1),
-        ("=mlx5_1:2", 0),
-        ("^mlx5_bond", 18),
-    ],
-)
-def test_lists_are_read_as_nccl_reads_them(value, count):
-    assert len(select(value, DEVICES)) == count
-
-
-def test_a_list_that_is_written_is_read_back():
-    written = exactly([name for name, _ in DEVICES])
-    assert select(written, DEVICES) == DEVICES
-    assert is_exact(written)
-    assert not is_exact("^mlx5")
-    assert re.fullmatch(r"=mlx5_0,mlx5_1,mlx5_2,.*,mlx5_10,.*,mlx5_bond_0", written)
 
 
 # The record

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
 from support.pretend import Pretend
 from trainyard.cli.manifests import ManifestError, read_jobs, read_text
-from trainyard.cli.planned import WOULD_WAIT, planned_pages
+from trainyard.cli.planned import WOULD_FAIL, WOULD_WAIT, planned_pages
 
 
 def a_manifest(name: str = "lm", nodes: Any = 4, **spec: Any) -> str:
@@ -131,3 +132,14 @@ def test_errors_name_their_fields() -> None:
 def test_a_file_that_is_not_there_says_so() -> None:
     with pytest.raises(ManifestError, match="No such file"):
         read_text("/nowhere/job.yaml")
+
+
+def test_a_model_that_does_not_fit_is_told_before_anything_is_applied() -> None:
+    cluster = a_cluster()
+    for name, node in list(cluster.nodes.items()):
+        cluster.nodes[name] = replace(node, labels={**node.labels, "nvidia.com/gpu.product": "A10"})
+    trainer = {"model": {"preset": "7b", "layers": 512}, "precision": "bfloat16"}
+    lines, code = planned(cluster, a_manifest(nodes=2, trainer=trainer))
+    assert code == WOULD_FAIL
+    assert lines[2] == "Its trainer would refuse to begin:"
+    assert lines[3].startswith("  spec.parallelism: with shard 16 a process needs ")

@@ -6,6 +6,8 @@ import pytest
 from support.pretend import START, Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.model import rfc3339
+from trainyard.cycle import actions as act
+from trainyard.cycle import cycle
 
 
 @pytest.fixture
@@ -124,6 +126,22 @@ def test_the_head_is_not_delayed_by_any_number_of_those_behind_it(cluster: Prete
     cluster.until(cluster.phase_is("large", "Running"), 700)
     assert cluster.now <= began + 3 * 60 + 2 * 120 + 30
     assert sum(cluster.status(f"small{n}").attempt > 0 for n in range(6)) >= 3, "half of them ran meanwhile"
+
+
+@pytest.mark.parametrize("how", ["an edit", "another operator"])
+def test_the_head_is_not_overtaken_while_the_api_server_is_asked_again(cluster: Pretend, how: str) -> None:
+    behind(cluster, limit=None)
+    cluster.submit("small", 2)
+    cluster.tick(3)
+    assert cluster.status("small").phase == "Pending"
+    if how == "an edit":
+        cluster.edit("large", max_runtime="100h")
+    else:
+        del cluster.trials[cluster.job("large").uid]
+    # The cycle in which the question is on its way.
+    outcome = cycle(cluster.world(), cluster.now)
+    doing = [action for of in outcome.turns for action in of.actions if isinstance(action, act.Create | act.TryPod)]
+    assert [type(action) for action in doing] == [act.TryPod]
 
 
 def test_nobody_leaves_for_an_equal_of_a_job_that_gathers_the_same_nodes() -> None:

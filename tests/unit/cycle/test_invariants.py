@@ -106,6 +106,8 @@ def random_wishes(chance: random.Random, size: int) -> dict[str, Any]:
         ]
     if chance.random() < 0.3:
         placement["spares"] = chance.randint(1, 2)
+    if chance.random() < 0.3 and size % 2 == 0:
+        placement["segments"] = {"nodes": 2, "level": "leaf", "required": chance.random() < 0.5}
     return {**wishes, "placement": placement}
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from support.networks import GPU, a_fabric, a_spec, annotated, derived, fabrics, some_nodes, values
+from trainyard.contract import matcher
 from trainyard.contract.network import Alike
-from trainyard.network import matcher
 from trainyard.network.choice import Unclear, choose_network
 from trainyard.network.consistency import Report, at_start
 from trainyard.network.profiles import profiles

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.networks import ALL_PROFILES, GPU, a_spec, derived, equipped, some_nodes, values
 from support.rendering import a_job, a_plan
-from trainyard.network import matcher
+from trainyard.contract import matcher
 from trainyard.network.profiles import profiles
 from trainyard.network.profiles.model import Profile, Transport
 from trainyard.network.reading import integer, misread

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainyard.planner.links import INSTANCE_TYPE
-from trainyard.planner.machines import PRODUCT
+from trainyard.api.names import LABEL_GPU_PRODUCT, LABEL_INSTANCE_TYPE
 
 MIB = 2**20
 
@@ -32,7 +31,7 @@ class System:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {INSTANCE_TYPE: self.instance, PRODUCT: self.product}
+        return {LABEL_INSTANCE_TYPE: self.instance, LABEL_GPU_PRODUCT: self.product}
 
     @property
     def rows(self) -> tuple[tuple[int, float], ...]:

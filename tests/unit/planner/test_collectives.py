@@ -7,10 +7,10 @@ import statistics
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainyard.api.names import LABEL_GPU_PRODUCT
 from trainyard.planner import collectives
 from trainyard.planner.collectives import Algorithm, Collective, Group
 from trainyard.planner.links import Link, links_of
-from trainyard.planner.machines import PRODUCT
 from unit.planner.measured import SYSTEMS, System
 
 GIB = 2**30
@@ -63,7 +63,7 @@ def test_half_of_the_published_rows_are_within_15_percent() -> None:
 def test_a_node_of_8_h200_reduces_as_measured_with_and_without_its_switch(
     algorithm: Algorithm, measured: float
 ) -> None:
-    links = links_of(None, (), [{PRODUCT: "NVIDIA-H200"}])
+    links = links_of(None, (), [{LABEL_GPU_PRODUCT: "NVIDIA-H200"}])
     took = collectives.all_reduce(Group(8, 1, links.node, links.inside, links.multicast), 8 * GIB, [algorithm])
     assert 1.75 * 8 * GIB / took / 1e9 == pytest.approx(measured, rel=0.03)
 

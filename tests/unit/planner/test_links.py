@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainyard.api.fabric import FabricSpec
-from trainyard.planner.links import INSTANCE_TYPE, LOOPBACK, links_of
-from trainyard.planner.machines import ACCELERATORS, MACHINES, NETWORKS, PRODUCT, accelerator_named, accelerator_of
+from trainyard.api.names import LABEL_GPU_PRODUCT, LABEL_INSTANCE_TYPE
+from trainyard.planner.links import LOOPBACK, links_of
+from trainyard.planner.machines import ACCELERATORS, MACHINES, NETWORKS, accelerator_of
 from trainyard.topology.tree import Level
 
 LEVELS = (Level("spine", "s"), Level("leaf", "l"))
@@ -62,14 +63,14 @@ def test_a_message_takes_longer_with_every_tier_it_climbs() -> None:
     [("p5.48xlarge", 384), ("p4de.24xlarge", 48), ("Standard_ND96asr_v4", 192), ("a3-ultragpu-8g", 372)],
 )
 def test_a_machine_is_known_by_its_instance_type(instance: str, gigabytes: float) -> None:
-    links = links_of(None, LEVELS, [{INSTANCE_TYPE: instance}] * 3 + [{INSTANCE_TYPE: "m5.large"}])
+    links = links_of(None, LEVELS, [{LABEL_INSTANCE_TYPE: instance}] * 3 + [{LABEL_INSTANCE_TYPE: "m5.large"}])
     assert links.node.bytes_per_second == pytest.approx(gigabytes * 1e9)
     assert not links.declared
     assert links.source == MACHINES[instance].source
 
 
 def test_what_is_assumed_says_so() -> None:
-    unknown = links_of(None, LEVELS, [{PRODUCT: "NVIDIA-H200"}])
+    unknown = links_of(None, LEVELS, [{LABEL_GPU_PRODUCT: "NVIDIA-H200"}])
     assert unknown.node.bytes_per_second == pytest.approx(384e9)
     assert unknown.source.startswith("assumed: ")
     assert not any(uplink.declared for uplink in unknown.uplinks)
@@ -78,10 +79,10 @@ def test_what_is_assumed_says_so() -> None:
 
 def test_the_fabric_wins_over_the_machine_field_by_field() -> None:
     fabric = a_fabric(kind="generic", node={"nics": 4})
-    links = links_of(fabric, LEVELS, [{INSTANCE_TYPE: "p6-b200.48xlarge", PRODUCT: "NVIDIA-B200"}])
+    links = links_of(fabric, LEVELS, [{LABEL_INSTANCE_TYPE: "p6-b200.48xlarge", LABEL_GPU_PRODUCT: "NVIDIA-B200"}])
     assert links.node.bytes_per_second == pytest.approx(4 * 48e9)
     assert links.inside.bytes_per_second == pytest.approx(721.8e9)
-    said = links_of(a_fabric(node={"acceleratorBandwidth": "450GB/s"}), LEVELS, [{PRODUCT: "NVIDIA-B200"}])
+    said = links_of(a_fabric(node={"acceleratorBandwidth": "450GB/s"}), LEVELS, [{LABEL_GPU_PRODUCT: "NVIDIA-B200"}])
     assert said.inside.bytes_per_second == pytest.approx(360e9)
 
 
@@ -98,12 +99,12 @@ def test_the_fabric_wins_over_the_machine_field_by_field() -> None:
     ],
 )
 def test_an_accelerator_is_known_by_the_label_of_feature_discovery(product: str, name: str | None) -> None:
-    found = accelerator_of({PRODUCT: product})
+    found = accelerator_of({LABEL_GPU_PRODUCT: product})
     assert (found and found.name) == name
 
 
 def test_every_accelerator_is_found_by_its_own_name() -> None:
-    assert [accelerator_named(known.name) for known in ACCELERATORS] == list(ACCELERATORS)
+    assert [accelerator_of({LABEL_GPU_PRODUCT: known.name}) for known in ACCELERATORS] == list(ACCELERATORS)
 
 
 ratios = st.floats(1.0, 8.0)
@@ -122,7 +123,14 @@ def test_a_broader_domain_is_never_nearer(leaf: dict[str, object], spine: dict[s
 
 
 @given(
-    st.permutations([{INSTANCE_TYPE: "p5.48xlarge"}, {INSTANCE_TYPE: "p4de.24xlarge"}, {PRODUCT: "NVIDIA-H100"}, {}])
+    st.permutations(
+        [
+            {LABEL_INSTANCE_TYPE: "p5.48xlarge"},
+            {LABEL_INSTANCE_TYPE: "p4de.24xlarge"},
+            {LABEL_GPU_PRODUCT: "NVIDIA-H100"},
+            {},
+        ]
+    )
 )
 def test_the_order_of_nodes_changes_nothing(labels: list[dict[str, str]]) -> None:
     assert links_of(None, LEVELS, labels) == links_of(None, LEVELS, sorted(labels, key=str))

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainyard.api.fabric import FabricSpec
+from trainyard.api.names import LABEL_GPU_PRODUCT
 from trainyard.api.trainer import TrainerConfig
 from trainyard.planner.links import links_of
-from trainyard.planner.machines import PRODUCT, accelerator_named
+from trainyard.planner.machines import accelerator_of
 from trainyard.planner.memory import memory
 from trainyard.planner.mesh import WORTH_IT, Choice, Site, choose, divisors, meshes
 from trainyard.planner.model import Model, model_of
@@ -29,8 +30,8 @@ def a_site(nodes: int = 8, processes: int = 8, product: str = "H100", per_leaf: 
     tree = Tree(LEVELS, {f"n{n}": (f"s{n // (4 * per_leaf)}", f"l{n // per_leaf}") for n in range(nodes)})
     levels = [{"name": "spine", "nodeLabel": "s"}, {"name": "leaf", "nodeLabel": "l"}]
     fabric = FabricSpec.model_validate({"levels": levels, "node": node})
-    links = links_of(fabric, LEVELS, [{PRODUCT: product}] * nodes)
-    return Site(links, tree, tuple(tree.paths), processes, accelerator_named(product))
+    links = links_of(fabric, LEVELS, [{LABEL_GPU_PRODUCT: product}] * nodes)
+    return Site(links, tree, tuple(tree.paths), processes, accelerator_of({LABEL_GPU_PRODUCT: product}))
 
 
 SEVENTY_BILLION = a_model(layers=80, width=8192, hidden=28672, heads=64)

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.rendering import a_job
+from trainyard.api.names import LABEL_GPU_PRODUCT
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.planner.links import links_of
-from trainyard.planner.machines import accelerator_named
+from trainyard.planner.machines import accelerator_of
 from trainyard.planner.mesh import Site
 from trainyard.planner.parallelism import estimate, mesh_of, misfit, model_of_job, traffic_of
 from trainyard.planner.traffic import Mesh, traffic
@@ -27,7 +28,7 @@ def a_spec(container: dict[str, Any] | None = None, **spec: Any) -> TrainingJobS
 
 def a_site(nodes: int = 4, accelerator: str = "") -> Site:
     tree = Tree((), {f"n{n}": () for n in range(nodes)})
-    return Site(links_of(None, ()), tree, tuple(tree.paths), 2, accelerator_named(accelerator))
+    return Site(links_of(None, ()), tree, tuple(tree.paths), 2, accelerator_of({LABEL_GPU_PRODUCT: accelerator}))
 
 
 @pytest.mark.parametrize(

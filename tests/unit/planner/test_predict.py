@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainyard.api.fabric import FabricSpec
+from trainyard.api.names import LABEL_GPU_PRODUCT, LABEL_INSTANCE_TYPE
 from trainyard.planner import collectives, predict
 from trainyard.planner.collectives import Collective
-from trainyard.planner.links import INSTANCE_TYPE, Links, links_of
-from trainyard.planner.machines import NETWORKS, PRODUCT
+from trainyard.planner.links import Links, links_of
+from trainyard.planner.machines import NETWORKS
 from trainyard.planner.traffic import Traffic
 from trainyard.topology.tree import Level, Tree
 
@@ -188,7 +189,7 @@ def racks(count: int, nodes: int = 18) -> tuple[Links, Tree]:
     """Racks of GB200, each one NVLink domain of 18 nodes with 4 accelerators and 4 interfaces of 400 Gb/s."""
     levels = (Level("leaf", "l"), Level("nvlink", "v"))
     tree = Tree(levels, {f"r{r}-{n}": ("l0", f"v{r}") for r in range(count) for n in range(nodes)})
-    labels = {PRODUCT: "NVIDIA-GB200", INSTANCE_TYPE: "p6e-gb200.36xlarge"}
+    labels = {LABEL_GPU_PRODUCT: "NVIDIA-GB200", LABEL_INSTANCE_TYPE: "p6e-gb200.36xlarge"}
     return links_of(None, levels, [labels]), tree
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.clusters import EMPTY, GPU, MEMBER, a_cluster, a_node, a_room, a_tree, clusters, only_free
+from trainyard.contract.natural import natural
 from trainyard.planner import rank
 from trainyard.planner.cost import TIER
 from trainyard.planner.outlook import Outlook
@@ -13,7 +14,6 @@ from trainyard.planner.place import Placement, Shortfall
 from trainyard.planner.repair import Kind, Repair, repair
 from trainyard.planner.repair_cost import COMMUNICATION_SHARE, Terms
 from trainyard.planner.request import Request
-from trainyard.topology.tree import natural
 
 CLUSTER = a_cluster("ab", leaves=3, nodes_per_leaf=3)
 """a1-0 is the first node of leaf 1 of spine a."""

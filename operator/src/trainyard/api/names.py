@@ -31,6 +31,12 @@ ANNOTATION_PLAN: Final = f"{GROUP}/plan-digest"
 
 # On nodes, by an administrator or his agent: what network the node is on (a Fabric or a built-in profile), and what no label
 # can hold: the adapters of the compute network, separated by commas, and the interface by which pods on the host's network meet.
+LABEL_GPU_PRODUCT: Final = "nvidia.com/gpu.product"
+"""Of a node, by GPU feature discovery: its accelerator, such as NVIDIA-H100-80GB-HBM3."""
+
+LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+"""Of a node, by the cloud's controller: what machine it is."""
+
 LABEL_NETWORK: Final = f"{GROUP}/network"
 ANNOTATION_HCAS: Final = f"{GROUP}/hcas"
 ANNOTATION_INTERFACE: Final = f"{GROUP}/interface"

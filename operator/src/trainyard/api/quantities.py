@@ -34,13 +34,6 @@ def bytes_per_second(text: str) -> float:
     return float(match[1]) * _SCALE[match[2]] / _BITS[match[3]]
 
 
-def bandwidth_text(amount: float) -> str:
-    """Bytes a second as a bandwidth with three digits, such as 384GB/s; what `bytes_per_second` reads."""
-    scale, unit = next(((scale, unit) for unit, scale in reversed(_SCALE.items()) if amount >= scale), (1.0, ""))
-    value = amount / scale
-    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}{unit}B/s"
-
-
 def latency_seconds(text: str) -> float:
     """Seconds of a latency such as 5us; ValueError for anything else."""
     match = _LATENCY.fullmatch(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from trainyard.api import names
@@ -20,7 +21,7 @@ MAX_VOLUMES: Final = 256
 OUR_IMAGE_PATTERN: Final = r"(^|/)trainyard/trainer([:@].*)?$"
 """The trainer's image, from whatever registry; it knows what to run without being told."""
 
-ACCELERATORS: Final = (
+_ACCELERATORS: Final = (
     r"nvidia\.com/(gpu(\.shared)?|mig-.+)",
     r"amd\.com/gpu",
     r"gpu\.intel\.com/(i915|xe)",
@@ -30,8 +31,14 @@ ACCELERATORS: Final = (
 )
 """Names of extended resources, as patterns, of which one process drives one."""
 
-_ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
+_ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in _ACCELERATORS))
 _PRESERVE: Final = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+@lru_cache(maxsize=1024)
+def is_accelerator(resource: str) -> bool:
+    """Whether an extended resource is one of which one process drives one."""
+    return _ACCELERATOR.fullmatch(resource) is not None
 
 
 def pod_spec(template: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -81,7 +88,7 @@ def requested_accelerators(container: Mapping[str, Any]) -> int:
     limits = resources.get("limits") if isinstance(resources, Mapping) else None
     if not isinstance(limits, Mapping):
         return 0
-    counts = (str(count) for name, count in limits.items() if _ACCELERATOR.fullmatch(str(name)))
+    counts = (str(count) for name, count in limits.items() if is_accelerator(str(name)))
     return sum(int(count) for count in counts if count.isdecimal())
 
 

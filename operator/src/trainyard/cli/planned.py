@@ -15,11 +15,14 @@ from trainyard.cli.turns import waits
 from trainyard.cli.why import ahead_lines, explanation_parts, plan_lines
 from trainyard.cycle.outlook import site_of
 from trainyard.planner.advice.concede import where_it_wants_to_be
-from trainyard.planner.parallelism import mesh_of, model_of_job
+from trainyard.planner.parallelism import mesh_of, misfit, model_of_job
 from trainyard.world.records import Job, World
 
 WOULD_WAIT: Final = 3
 """Exit code where the job would not start now."""
+
+WOULD_FAIL: Final = 1
+"""Exit code where it would start, and its trainer refuse."""
 
 
 def planned_pages(world: World, jobs: Sequence[Job], now: float, width: int = WIDTH) -> tuple[str, int]:
@@ -50,7 +53,10 @@ def planned_page(world: World, answer: Answer, width: int = WIDTH) -> tuple[str,
         head = f"{answer.job.key} would start now on {count(len(chosen.nodes), 'node')}."
         plan = plan_lines(answer.status.plan) if answer.status.plan is not None else iter(())
         meshes = _meshes(world, answer, chosen.nodes, width)
-        return page([[head], plan, ranks_table(answer.tree, chosen.nodes), meshes]), 0
+        problem = _misfit(world, answer, chosen.nodes)
+        refused = ["Its trainer would refuse to begin:", *wrapped(problem, "  ", width=width)] if problem else []
+        code = WOULD_FAIL if problem else 0
+        return page([[head], refused, plan, ranks_table(answer.tree, chosen.nodes), meshes]), code
     parts = [_waits(answer, width)]
     reserved = answer.status.reservation
     if reserved is not None:
@@ -77,6 +83,12 @@ def _meshes(world: World, answer: Answer, nodes: Sequence[str], width: int) -> I
     if spec is not None and model is not None:
         site = site_of(world, answer.tree, answer.job, nodes)
         yield from meshes_lines(model, site, str(mesh_of(spec, site)), width)
+
+
+def _misfit(world: World, answer: Answer, nodes: Sequence[str]) -> str:
+    """Why the model does not fit on these nodes, "" where it does or nobody knows."""
+    spec = answer.job.spec
+    return misfit(spec, site_of(world, answer.tree, answer.job, nodes)) if spec is not None else ""
 
 
 def _waits(answer: Answer, width: int) -> Iterator[str]:

@@ -18,6 +18,7 @@ from trainyard.kube import decode, resources
 from trainyard.kube.client import KubeClient, Object
 from trainyard.kube.errors import ApiError
 from trainyard.kube.shapes import CustomShape, NamespaceShape, NodeShape, PodShape, PriorityClassShape, Shape
+from trainyard.kube.slices import read_places
 from trainyard.world.records import Job, Pod, World
 
 _NODE: Final = Shape(NodeShape)
@@ -35,7 +36,7 @@ async def read_yard(client: KubeClient) -> World:
     pods = [decode.pod(_POD.one.validate_python(raw)) for raw in await every(client, resources.PODS)]
     fabrics = _those_that_make_sense(await every(client, resources.FABRICS), decode.fabric)
     return World(
-        nodes={node.name: node for node in nodes},
+        nodes=await read_places(client, {node.name: node for node in nodes}),
         pods={pod.uid: pod for pod in pods if pod is not None},
         fabrics={fabric.name: fabric for fabric in fabrics},
     )

@@ -15,7 +15,7 @@ from trainyard.api.training_job import TrainingJobStatus
 from trainyard.cycle.candidates import candidates
 from trainyard.cycle.outlook import View, site_of
 from trainyard.cycle.parties import ends, leaving_takes, seeker_of
-from trainyard.cycle.queue import serve
+from trainyard.cycle.queue import serve, turn
 from trainyard.cycle.room import Keep, Room, rooms
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.decide import decide
@@ -66,12 +66,11 @@ class Turns:
     def ahead(self, job: Job) -> list[Job]:
         """Who waits and has its turn before a job, in this order."""
 
-        def turn(one: Job) -> tuple[int, float, str, str]:
-            queued = self.decisions[one.uid].status.queued_at
-            return -self.priority(one), one.created if queued is None else queued, one.namespace, one.name
+        def at(one: Job) -> tuple[int, float, str, str]:
+            return turn(self.world, one, self.decisions[one.uid].status)
 
         waiting = [one for one in self.jobs if self.decisions[one.uid].queue]
-        return [one for one in sorted(waiting, key=turn) if turn(one) < turn(job)]
+        return [one for one in sorted(waiting, key=at) if at(one) < at(job)]
 
     def priority(self, job: Job) -> int:
         """Of a job's class."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainyard.api.template import ACCELERATORS
+from trainyard.api.template import is_accelerator
 from trainyard.cli.gangs import gangs_lines
 from trainyard.cli.labels import labels_heading, labels_notes, labels_table
+from trainyard.contract.natural import natural
 from trainyard.planner.fragmentation import kinds
 from trainyard.topology.coverage import Coverage, coverage
 from trainyard.topology.detection import detect
-from trainyard.topology.tree import Path, Tree, build, natural
+from trainyard.topology.tree import Path, Tree, build
 from trainyard.world.capacity import free, place_of
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import Node, Pod, World
@@ -27,7 +27,6 @@ _GANGS: Final = 3
 
 _INDENT: Final = "  "
 _GAP: Final = "  "
-_ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
 _LEGEND: Final = "READY: and not cordoned; FREE{empty} count these nodes alone."
 
 
@@ -71,7 +70,7 @@ class _Yard:
         self._room = free(world)
         self._tenants = _tenants(world)
         everything = [name for node in world.nodes.values() for name in node.allocatable if node.allocatable[name]]
-        self._devices = sorted({name for name in everything if _ACCELERATOR.fullmatch(name)})
+        self._devices = sorted({name for name in everything if is_accelerator(name)})
         self._counted = self._devices or ["cpu"]
 
     def lines(self, each: bool) -> Iterator[str]:

@@ -41,6 +41,12 @@ def gate(world: World, inventory: Inventory, job: Job, now: float) -> Waiting | 
     return _tried(world, inventory, job, now)
 
 
+def is_asked(barred: Waiting) -> bool:
+    """Whether all that bars a job is that the API server has not answered yet, which it does in a moment."""
+    accepted = conditions.find(barred.status, ConditionType.ACCEPTED)
+    return accepted is not None and accepted.reason == Reason.CHECKING
+
+
 def _names(found: Iterable[str]) -> str:
     return ", ".join(sorted(found)) or "none"
 

@@ -7,27 +7,31 @@ to all. Without this, a hundred jobs that wait for five thousand nodes look at e
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from dataclasses import dataclass, field, fields
+from typing import Final, TypeVar, cast
 
 from trainyard.planner.request import Request
 
 T = TypeVar("T")
+
+_SAID: Final = tuple(
+    of.name for of in fields(Request) if of.name not in ("job", "pod_spec", "requests", "per_node", "among", "unfit")
+)
+"""What of a request its demand does not say."""
 
 
 @dataclass(slots=True)
 class Memory:
     """Answers by question. Lives as long as a cycle does."""
 
-    _wishes: list[object] = field(default_factory=list)
+    _wishes: dict[Hashable, int] = field(default_factory=dict)
     _answers: dict[Hashable, object] = field(default_factory=dict)
 
     def wish(self, request: Request) -> int:
         """A number for what a request asks for, whoever asks: equal for requests that the planner cannot tell apart."""
-        wish = replace(request, job="", pod_spec={}), request.demand
-        if wish not in self._wishes:
-            self._wishes.append(wish)
-        return self._wishes.index(wish)
+        # The demand says all of the pod and of what it asks that the planner looks at.
+        said = tuple(getattr(request, name) for name in _SAID)
+        return self._wishes.setdefault((request.demand, said), len(self._wishes))
 
     def recall(self, question: Hashable, ask: Callable[[], T]) -> T:
         """The answer to a question that was asked before, else what `ask` says. question: all that the answer depends on."""

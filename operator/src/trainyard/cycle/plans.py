@@ -13,7 +13,7 @@ from trainyard.planner.forecast import Start, earliest
 from trainyard.planner.outlook import Outlook
 from trainyard.planner.parallelism import traffic_of
 from trainyard.planner.place import AVOIDED, Placement, Shortfall, place, required_depth
-from trainyard.planner.preempt import Preemption, preempt
+from trainyard.planner.preempt import Candidate, Preemption, preempt
 from trainyard.world.room import Room as View
 from trainyard.world.supply import Supply
 
@@ -91,9 +91,8 @@ def gathered(seeker: Seeker, parties: Parties, room: Room) -> Placement | Shortf
 
     def cleared() -> View:
         view = room.soon.fork()
-        for candidate in parties.candidates:
-            if candidate.priority < seeker.priority and candidate.uid not in parties.claimed:
-                view.give(candidate.usage)
+        for candidate in _below(seeker, parties):
+            view.give(candidate.usage)
         return view
 
     wish, kept = parties.memory.wish(seeker.request), seeker.kept
@@ -108,17 +107,18 @@ def gathered(seeker: Seeker, parties: Parties, room: Room) -> Placement | Shortf
     return parties.memory.recall(question, ask)
 
 
+def _below(seeker: Seeker, parties: Parties) -> list[Candidate]:
+    """Whom the seeker may ask to leave, and nobody has in this cycle."""
+    return [one for one in parties.candidates if one.priority < seeker.priority and one.uid not in parties.claimed]
+
+
 def expect(seeker: Seeker, kept: Kept, parties: Parties, room: Room, now: float) -> Start | None:
     """When the seeker can start at the latest, and where; None where nobody can say, or enough was said in this cycle.
 
     Whoever holds nodes leaves when it has run as long as it may. Those of lower priority are in nobody's way: they can be asked
     to leave at any time.
     """
-    lower = [
-        (now, candidate.usage)
-        for candidate in parties.candidates
-        if seeker.preempts and candidate.priority < seeker.priority and candidate.uid not in parties.claimed
-    ]
+    lower = [(now, candidate.usage) for candidate in _below(seeker, parties)] if seeker.preempts else []
     wish = parties.memory.wish(seeker.request)
     barred = room.reserved_for_others(seeker.job.key)
     question = ("expect", room.version, wish, kept.number, seeker.priority, seeker.preempts, barred)

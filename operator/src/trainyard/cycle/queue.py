@@ -18,7 +18,7 @@ from trainyard.api.conditions import ConditionType, Reason
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.cycle.again import Again, again
 from trainyard.cycle.candidates import candidates
-from trainyard.cycle.gate import gate
+from trainyard.cycle.gate import gate, is_asked
 from trainyard.cycle.keeps import keeps
 from trainyard.cycle.members import obstacle
 from trainyard.cycle.outlook import View
@@ -28,7 +28,7 @@ from trainyard.cycle.quality import quality_of
 from trainyard.cycle.reserve import await_victims, keep_reserved, promise, reserve, reserved, standing_of, take
 from trainyard.cycle.room import Room
 from trainyard.cycle.start import Chosen, start
-from trainyard.cycle.stay import stay
+from trainyard.cycle.stay import hold, stay
 from trainyard.cycle.waiting import Waiting, back_off, wait
 from trainyard.cycle.wishes import member_requests, wished
 from trainyard.lifecycle import conditions
@@ -67,19 +67,22 @@ def serve(
         candidates=candidates(world, everyone, gangs, decisions, now),
         ends=ends(everyone, gangs, decisions),
     )
-    for job in sorted(waiting, key=lambda job: _turn(world, job, decisions[job.uid].status)):
+    for job in sorted(waiting, key=lambda job: turn(world, job, decisions[job.uid].status)):
         current = job.with_status(decisions[job.uid].status)
         try:
             barred = gate(world, room.now.inventory, current, now)
             if barred is not None:
                 keep_reserved(world, current.with_status(barred.status), room, now)
+                if is_asked(barred) and current.status.reservation is None:
+                    hold(seekers_of(world, current, room, now), parties, room, now)
             served[job.uid] = barred or _serve_one(world, tree, current, parties, room, now)
         except Exception as error:
             served[job.uid] = error
     return served
 
 
-def _turn(world: World, job: Job, status: TrainingJobStatus) -> tuple[int, float, str, str]:
+def turn(world: World, job: Job, status: TrainingJobStatus) -> tuple[int, float, str, str]:
+    """What orders the queue, the least first: priority, then age."""
     assert job.spec is not None
     age = status.queued_at if status.queued_at is not None else job.created
     return (-world.priority(job.spec.priority_class_name), age, job.namespace, job.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from trainyard.api.conditions import Reason
@@ -49,6 +49,22 @@ def _once_fit(seeker: Seeker, parties: Parties, room: Room, now: float) -> tuple
     if not isinstance(find(with_them, seeker.kept, parties, room), Placement):
         return ()
     return (f"at {rfc3339(round(again))} {', '.join(sorted(first)[:8])} may be tried again",)
+
+
+def hold(seekers: Sequence[Seeker], parties: Parties, room: Room, now: float) -> None:
+    """Keep from those behind it what a job would have or wait for that is barred for a moment: because it was edited, or a new
+    operator has the API server asked again, nobody overtakes it."""
+    job = seekers[0].job
+    if job.status.not_before is not None and now < job.status.not_before:
+        return
+    answers = [(seeker, find(seeker, seeker.kept, parties, room)) for seeker in seekers]
+    for seeker, found in answers:
+        if isinstance(found, Placement):
+            room.keep(Keep(job.key, seeker.priority, not seeker.preempts, frozenset(found.nodes), CAME_FIRST))
+            return
+    for seeker, found in answers:
+        if isinstance(found, Shortfall):
+            _keep(job, seeker, found, parties, room, now)
 
 
 def _keep(job: Job, seeker: Seeker, short: Shortfall, parties: Parties, room: Room, now: float) -> str:

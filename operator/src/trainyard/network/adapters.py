@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from trainyard.api.fabric import FabricSpec, Rails, Rdma
 from trainyard.api.names import ANNOTATION_HCAS
+from trainyard.contract.matcher import exactly
 from trainyard.network.choice import Network
 from trainyard.network.container import Backend, Pod
-from trainyard.network.matcher import exactly
 from trainyard.network.profiles.model import Profile, Roce
 from trainyard.network.reading import integer
 from trainyard.network.roce import gives_up_seconds, longest_timeout, traffic_class

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainyard.api.names import ANNOTATION_INTERFACE
+from trainyard.contract.matcher import exactly
 from trainyard.network.choice import Network
 from trainyard.network.container import Backend, Pod
-from trainyard.network.matcher import exactly
 from trainyard.network.profiles.model import Transport
 from trainyard.network.settings import Setting, Source
 from trainyard.world.records import Node

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainyard.api.fabric import FabricKind, FabricSpec
-from trainyard.api.names import LABEL_NETWORK
+from trainyard.api.names import LABEL_INSTANCE_TYPE, LABEL_NETWORK
 from trainyard.network.profiles import profiles
-from trainyard.network.profiles.model import INSTANCE_TYPE, Profile, matches_any
+from trainyard.network.profiles.model import Profile, matches_any
 from trainyard.topology.fabrics import choose
 from trainyard.world.records import Fabric, Node
 
@@ -130,7 +130,7 @@ def recognise(labels: Mapping[str, str], offers: Iterable[str]) -> tuple[str, st
     """The profile whose marks a node carries, and by which; None where it carries none."""
     offered = frozenset(offers)
     known = [profile for profile in profiles().values() if profile.like is None]
-    kind = labels.get(INSTANCE_TYPE, "")
+    kind = labels.get(LABEL_INSTANCE_TYPE, "")
     for profile in known:
         if kind and matches_any(kind, profile.match.instance_types):
             return profile.name, f"recognised by the instance type {kind}"
@@ -165,7 +165,7 @@ class _Finder:
     def __init__(self, fabrics: Mapping[str, Fabric], asked: str) -> None:
         self._fabrics, self._asked = fabrics, asked
         self._labels = frozenset(
-            {INSTANCE_TYPE, LABEL_NETWORK}
+            {LABEL_INSTANCE_TYPE, LABEL_NETWORK}
             | {label for profile in profiles().values() for label in profile.match.labels}
             | {label for fabric in fabrics.values() for label in fabric.spec.node_selector}
         )

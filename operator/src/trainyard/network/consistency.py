@@ -10,14 +10,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Final
 
+from trainyard.api.names import LABEL_GPU_PRODUCT
+from trainyard.contract.natural import natural
 from trainyard.contract.network import Alike
 from trainyard.network.adapters import CLIQUE, devices
 from trainyard.network.choice import Network
 from trainyard.network.container import Backend, Pod
-from trainyard.topology.tree import natural
 from trainyard.world.records import Node
-
-PRODUCT: Final = "nvidia.com/gpu.product"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Itera
     if pod.backend is not Backend.NCCL or not pod.many or len(nodes) < 2:
         return
     yield from _unlike(
-        "accelerators", {node.name: node.labels.get(PRODUCT) for node in nodes}, "the slowest sets the pace"
+        "accelerators", {node.name: node.labels.get(LABEL_GPU_PRODUCT) for node in nodes}, "the slowest sets the pace"
     )
     if profile is None or not profile.transport.fast:
         return

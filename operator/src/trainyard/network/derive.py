@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from trainyard.api.names import ANNOTATION_HCAS, ANNOTATION_INTERFACE, is_reserved_env
+from trainyard.api.names import ANNOTATION_HCAS, ANNOTATION_INTERFACE, LABEL_INSTANCE_TYPE, is_reserved_env
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
 from trainyard.network.adapters import adapters, in_use, named
@@ -21,7 +21,6 @@ from trainyard.network.consistency import before_admission
 from trainyard.network.container import Backend, Pod, pod_of
 from trainyard.network.doubts import doubts
 from trainyard.network.policy import judge
-from trainyard.network.profiles.model import INSTANCE_TYPE
 from trainyard.network.settings import Setting, Settings, Source
 from trainyard.network.variables import GLOO, TORCH, VARIABLES
 from trainyard.world.records import Fabric, Node
@@ -87,7 +86,7 @@ def derive(
 def _kind(node: Node) -> tuple[object, ...]:
     """What of a node its settings depend on."""
     labels, annotations = node.labels, node.annotations
-    return labels.get(INSTANCE_TYPE, ""), annotations.get(ANNOTATION_HCAS), annotations.get(ANNOTATION_INTERFACE)
+    return labels.get(LABEL_INSTANCE_TYPE, ""), annotations.get(ANNOTATION_HCAS), annotations.get(ANNOTATION_INTERFACE)
 
 
 class _Ours:
@@ -108,7 +107,7 @@ class _Ours:
 
     def on(self, node: Node | None) -> tuple[Setting, ...]:
         """On a node, each name once; the later of two stands where it was said."""
-        kind = node.labels.get(INSTANCE_TYPE, "") if node is not None else ""
+        kind = node.labels.get(LABEL_INSTANCE_TYPE, "") if node is not None else ""
         if kind not in self._by_machine:
             self._by_machine[kind] = tuple(self._alike(node))
         network, pod, profile = self._network, self._pod, self._profile
@@ -137,7 +136,7 @@ def _of_profile(network: Network, labels: Mapping[str, str]) -> Iterable[Setting
         yield Setting(name, value, Source.PROFILE, f"the profile {profile.name}: {profile.title}")
     machine = profile.machine(labels)
     if machine is not None:
-        kind = labels[INSTANCE_TYPE]
+        kind = labels[LABEL_INSTANCE_TYPE]
         for name, value in machine.env.items():
             yield Setting(name, value, Source.PROFILE, f"the profile {profile.name} for {kind}")
 

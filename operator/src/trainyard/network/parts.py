@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainyard.api.names import LABEL_INSTANCE_TYPE
 from trainyard.network.additions import Additions, additions
 from trainyard.network.choice import AUTO, Network, Unclear, by_network, choose_network
 from trainyard.network.container import Backend, Pod
-from trainyard.network.profiles.model import INSTANCE_TYPE
 from trainyard.world.records import Fabric, Node
 
 
@@ -74,5 +74,5 @@ def _alike(network: Network, pod: Pod, nodes: Sequence[Node]) -> Iterator[Sequen
         offers = node.allocatable
         devices = tuple(offers.get(name, 0) for name in profile.resources)
         beside = tuple(offers.get(name, 0) > 0 for name in profile.fixed_resources)
-        alike.setdefault((node.labels.get(INSTANCE_TYPE, ""), devices, beside), []).append(node)
+        alike.setdefault((node.labels.get(LABEL_INSTANCE_TYPE, ""), devices, beside), []).append(node)
     yield from alike.values()

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from trainyard.api.names import is_reserved_env
+from trainyard.contract.matcher import Matcher, Port, parse
 from trainyard.network.adapters import devices, over_sockets
 from trainyard.network.choice import Network
 from trainyard.network.container import Pod
-from trainyard.network.matcher import Matcher, Port, parse
 from trainyard.network.profiles.model import Transport
 from trainyard.network.reading import integer, misread
 from trainyard.network.roce import DEFAULT_RETRIES, dscp, ecn, gives_up_seconds, traffic_class

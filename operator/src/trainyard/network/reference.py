@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from trainyard.api.fabric import FabricSpec
+from trainyard.api.names import LABEL_INSTANCE_TYPE
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.network.choice import Network
 from trainyard.network.derive import derive
 from trainyard.network.profiles import profiles
-from trainyard.network.profiles.model import INSTANCE_TYPE, Machine, Profile
+from trainyard.network.profiles.model import Machine, Profile
 from trainyard.network.settings import Settings
 from trainyard.world.records import Node
 
@@ -108,7 +109,7 @@ def _settings(profile: Profile) -> Settings:
 
 
 def _node(profile: Profile, machine: Machine | None, name: str) -> Node:
-    labels = {INSTANCE_TYPE: machine.instance_types[0].replace("*", "x")} if machine is not None else {}
+    labels = {LABEL_INSTANCE_TYPE: machine.instance_types[0].replace("*", "x")} if machine is not None else {}
     offers = dict.fromkeys((*profile.resources, *profile.fixed_resources), _MANY)
     return Node(name=name, uid=name, labels=labels, allocatable=offers)
 

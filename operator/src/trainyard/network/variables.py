@@ -29,7 +29,7 @@ class Kind(StrEnum):
     TRUTH = "truth"
     """1, T, TRUE, 0, F or FALSE in either case; anything else is ignored."""
     MATCHERS = "matchers"
-    """A list of names of interfaces or devices, with ^ and = before it (see `matcher`)."""
+    """A list of names of interfaces or devices, with ^ and = before it (see `contract.matcher`)."""
     LEVEL = "level"
     """A distance in a machine: LOC, PIX, ... or a digit."""
     ELEMENTS = "elements"

@@ -7,19 +7,15 @@ ATC 2023), with the multi-level cells of HiveD (Zhao et al., OSDI 2020) in the p
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
-from trainyard.api.template import ACCELERATORS
+from trainyard.api.template import is_accelerator
 from trainyard.planner.place import CLUSTER
 from trainyard.planner.search.fragments import SIZES
 from trainyard.world.inventory import Inventory
 from trainyard.world.kinds import kind
 from trainyard.world.supply import Supply, supply
-
-_ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +118,7 @@ def _kind(inventory: Inventory, name: str, positions: list[int], sizes: Mapping[
             reasons[position] = "not ready or cordoned"
             continue
         room = inventory.free(node.name)
-        own = {one: amount for one, amount in node.allocatable.items() if amount > 0 and _ACCELERATOR.fullmatch(one)}
+        own = {one: amount for one, amount in node.allocatable.items() if amount > 0 and is_accelerator(one)}
         left = sum(min(amount, max(0, room.get(one, 0))) for one, amount in own.items())
         each = sum(own.values())
         free, total = free + left, total + each

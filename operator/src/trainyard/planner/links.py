@@ -13,12 +13,12 @@ from typing import Final, NamedTuple, TypeVar
 
 from trainyard.api.fabric import FabricKind, FabricSpec, NodeLinks
 from trainyard.api.fabric import Level as FabricLevel
+from trainyard.api.names import LABEL_GPU_PRODUCT, LABEL_INSTANCE_TYPE
 from trainyard.api.quantities import bytes_per_second, latency_seconds
 from trainyard.planner.machines import (
     MACHINES,
     NETWORKS,
     NVLINK_SECONDS,
-    PRODUCT,
     UNKNOWN,
     UNKNOWN_TCP,
     Accelerator,
@@ -26,14 +26,11 @@ from trainyard.planner.machines import (
     Network,
     accelerator_of,
 )
+from trainyard.topology.dialects import NVLINK
 from trainyard.topology.tree import Level
 
 T = TypeVar("T")
 
-INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
-
-NVLINK: Final = "nvlink"
-"""The level whose domains NVLink joins, in all dialects (trainyard.topology.dialects); a Fabric's level may be called so too."""
 
 ACCELERATOR_USABLE: Final = 0.80
 """Of an accelerator link's rating: NCCL 2.30.7 (src/graph/topo.h) counts 240 of NVLink 3's 300 GB/s, 370 of NVLink 4's 450 and
@@ -150,7 +147,7 @@ def _machine(
 ) -> Machine:
     if fabric is not None and fabric.kind is FabricKind.TCP:
         return UNKNOWN_TCP
-    named = _most(Counter(of.get(INSTANCE_TYPE, "") for of in labels), MACHINES.get)
+    named = _most(Counter(of.get(LABEL_INSTANCE_TYPE, "") for of in labels), MACHINES.get)
     if named is not None:
         return named
     return UNKNOWN if accelerator is not None or fabric is not None else UNKNOWN_TCP
@@ -179,7 +176,10 @@ def _inside(said: NodeLinks, accelerator: Accelerator | None) -> Link:
 
 def accelerator_most(labels: Collection[Mapping[str, str]]) -> Accelerator | None:
     """The accelerator that most nodes with these labels have; None where none is known."""
-    return _most(Counter(of.get(PRODUCT, "") for of in labels), lambda product: accelerator_of({PRODUCT: product}))
+    return _most(
+        Counter(of.get(LABEL_GPU_PRODUCT, "") for of in labels),
+        lambda product: accelerator_of({LABEL_GPU_PRODUCT: product}),
+    )
 
 
 def _most(said: Counter[str], known: Callable[[str], T | None]) -> T | None:

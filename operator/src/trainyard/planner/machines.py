@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-PRODUCT: Final = "nvidia.com/gpu.product"
-"""Label of GPU feature discovery, such as NVIDIA-H100-80GB-HBM3; sharing and MIG append to it."""
+from trainyard.api.names import LABEL_GPU_PRODUCT
 
 GBIT: Final = 1e9 / 8
 GB: Final = 1e9
@@ -151,10 +150,5 @@ UNKNOWN_TCP: Final = Machine(1, 10 * GBIT, "TCP", "assumed: one 10 Gb/s Ethernet
 
 def accelerator_of(labels: Mapping[str, str]) -> Accelerator | None:
     """The accelerator that a node's labels name; None where they name none that is known."""
-    product = labels.get(PRODUCT, "").upper()
+    product = labels.get(LABEL_GPU_PRODUCT, "").upper()
     return next((known for known in ACCELERATORS if known.name in product), None) if product else None
-
-
-def accelerator_named(name: str) -> Accelerator | None:
-    """The accelerator of this name, as a person would type it (h100, A100-SXM4-80GB); None for one that is not known."""
-    return accelerator_of({PRODUCT: name})

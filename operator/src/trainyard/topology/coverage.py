@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median_low
 
+from trainyard.contract.natural import natural
 from trainyard.topology.detection import Detected, Equipped, accelerated
-from trainyard.topology.tree import Level, Path, Tree, is_private, natural
+from trainyard.topology.tree import Level, Path, Tree, is_private
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol, TypeVar
 
-from trainyard.api.template import ACCELERATORS
+from trainyard.api.template import is_accelerator
 from trainyard.topology.dialects import CLIQUE, COMPUTE_DOMAINS, DIALECTS, HOST, NVLINK, ZONES, Dialect
 from trainyard.topology.fabrics import Fabricated, choose
 from trainyard.topology.tree import Labelled, Level
@@ -224,9 +223,7 @@ _NVLINK: Final = (CLIQUE, *DIALECTS, *COMPUTE_DOMAINS)
 _UNIQUE: Final = CLIQUE.labels | COMPUTE_DOMAINS[0].labels
 """Labels whose values name one thing wherever they are: they begin with a UUID."""
 
-_ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
-
 
 @lru_cache(maxsize=1024)
 def _has_accelerators(resources: tuple[str, ...]) -> bool:
-    return any(_ACCELERATOR.fullmatch(name) for name in resources)
+    return any(is_accelerator(name) for name in resources)

@@ -7,12 +7,12 @@ thrown together, such nodes would look like neighbours.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Protocol
 
+from trainyard.contract.natural import natural
 from trainyard.topology.values import PRIVATE, name_of
 
 Path = tuple[str, ...]
@@ -118,10 +118,6 @@ class Tree:
         path = self.paths.get(node, ())
         return path[: next((n for n, name in enumerate(path) if is_private(name)), len(path))]
 
-    def unlabelled(self) -> tuple[str, ...]:
-        """Nodes that lack the label of at least one level."""
-        return tuple(node for node, path in self.paths.items() if any(is_private(name) for name in path))
-
 
 def build(nodes: Iterable[Labelled], levels: Sequence[Level]) -> Tree:
     """The tree of nodes over levels, broadest first. Equal nodes give equal trees, whatever their order."""
@@ -133,13 +129,6 @@ def build(nodes: Iterable[Labelled], levels: Sequence[Level]) -> Tree:
 def is_private(name: str) -> bool:
     """Whether a domain's name is that of a node without the label: nobody else is in it."""
     return name.startswith(PRIVATE)
-
-
-@lru_cache(maxsize=1 << 16)
-def natural(text: str) -> tuple[tuple[str | int, ...], str]:
-    """A key that orders numbers within names by value: rack-2 before rack-10."""
-    pieces = re.split(r"([0-9]+)", text)  # text and digits take turns, so like is compared with like
-    return tuple(int(piece) if n % 2 else piece for n, piece in enumerate(pieces)), text
 
 
 def _path(node: Labelled, levels: Sequence[Level]) -> Path:

@@ -16,7 +16,6 @@ from trainyard.contract.status import Commit, WorkerPhase
 
 from trainyard_trainer.report import (
     CheckpointDurable,
-    CheckpointStarted,
     Failed,
     Phase,
     PhaseChanged,
@@ -92,7 +91,6 @@ class Progress:
     grad_norm: float | None = None
     tokens_per_second: float | None = None
     tokens: int = 0
-    saving: bool = False
     saves: int = 0
     smooth_save_seconds: float | None = None
     commit: Commit | None = None
@@ -118,8 +116,6 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
             return _enter(progress, phase, report.at)
         case StepDone():
             return _step(progress, report)
-        case CheckpointStarted():
-            return replace(progress, saving=True)
         case CheckpointDurable():
             return _durable(progress, report, attempt)
         case StopAcknowledged(step=step):
@@ -210,7 +206,6 @@ def _durable(progress: Progress, report: CheckpointDurable, attempt: int) -> Pro
     return replace(
         progress,
         commit=commit,
-        saving=False,
         saves=progress.saves + 1,
         smooth_save_seconds=_smooth(progress.smooth_save_seconds, commit.seconds),
     )

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from pydantic.alias_generators import to_camel
 
 from trainyard.api.fabric import AddressFamily, Rails
-from trainyard.api.names import is_reserved_env
+from trainyard.api.names import LABEL_INSTANCE_TYPE, is_reserved_env
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=253)]
 Text = Annotated[str, StringConstraints(strict=True)]
@@ -169,11 +169,9 @@ class Profile(_Part):
 
     def machine(self, labels: Mapping[str, str]) -> Machine | None:
         """The machine that a node's labels name."""
-        kind = labels.get(INSTANCE_TYPE, "")
+        kind = labels.get(LABEL_INSTANCE_TYPE, "")
         return next((m for m in self.machines if matches_any(kind, m.instance_types)), None) if kind else None
 
-
-INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 DERIVED = frozenset(
     {

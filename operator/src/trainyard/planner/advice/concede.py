@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from trainyard.api.prose import count, length
+from trainyard.contract.natural import natural
 from trainyard.planner.advice.suppose import Supposition
 from trainyard.planner.advice.ways import HOUR, MOST_OF_A_KIND, Case, Kind, Trials, Way, of_kinds, short
 from trainyard.planner.place import Placement, place, required_depth
 from trainyard.planner.request import Request
-from trainyard.topology.tree import natural
 from trainyard.world.supply import Supply
 from trainyard.world.supply import supply as a_supply
 

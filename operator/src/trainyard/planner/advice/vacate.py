@@ -7,12 +7,12 @@ from itertools import islice
 
 from trainyard.api.model import rfc3339
 from trainyard.api.prose import count, length
+from trainyard.contract.natural import natural
 from trainyard.planner.advice.suppose import Supposition
 from trainyard.planner.advice.ways import HOUR, MOST_OF_A_KIND, Case, Kind, Trials, Way, accelerators, name_of, short
 from trainyard.planner.forecast import earliest
 from trainyard.planner.place import required_depth
 from trainyard.planner.preempt import Candidate, Preemption, preempt
-from trainyard.topology.tree import natural
 
 
 def give_way(trials: Trials) -> Iterator[Way]:

@@ -10,13 +10,12 @@ Costs are accelerator-seconds, so that unlike ways can be compared; what they ar
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from trainyard.api.template import ACCELERATORS
+from trainyard.api.template import is_accelerator
 from trainyard.planner.advice.suppose import Supposition
 from trainyard.planner.forecast import End
 from trainyard.planner.outlook import PLAIN, Outlook
@@ -39,8 +38,6 @@ HOUR: Final = 3600.0
 
 PERSON: Final = 600.0
 """How long the gang waits where somebody has to look after nodes or make the job anew: ten minutes, an assumption."""
-
-_ACCELERATOR: Final = re.compile("|".join(f"(?:{name})" for name in ACCELERATORS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +164,7 @@ class Trials:
 
 def accelerators(requests: Resources) -> int:
     """How many accelerators a member asks for, at least 1."""
-    return max(1, sum(amount for name, amount in requests.items() if _ACCELERATOR.fullmatch(name)))
+    return max(1, sum(amount for name, amount in requests.items() if is_accelerator(name)))
 
 
 def of_kinds(supply: Supply, request: Request) -> Sequence[Supply]:

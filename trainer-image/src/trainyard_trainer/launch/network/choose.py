@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trainyard.contract.natural import natural
+
 from trainyard_trainer.launch.network import gids
-from trainyard_trainer.launch.network.lists import natural
 from trainyard_trainer.launch.network.tree import ETHERNET, INFINIBAND, Accelerator, Adapter, Port
 
 

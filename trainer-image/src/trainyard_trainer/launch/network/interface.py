@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
-from trainyard_trainer.launch.network.lists import is_exact, select
+from trainyard.contract.matcher import Port, parse, select
+
 from trainyard_trainer.launch.network.tree import Interface
 
 ANYWHERE: Final = ("192.0.2.1", "2001:db8::1")
@@ -90,8 +91,8 @@ def listed(interfaces: Sequence[Interface], addresses: Addresses) -> str:
 
 def nccl_matches(value: str, interfaces: Sequence[Interface], addresses: Addresses) -> list[str]:
     """The interfaces that a value of NCCL_SOCKET_IFNAME means, of those that have an address."""
-    having = [(i.name, -1) for i in interfaces if i.up and addresses.get(i.name)]
-    return [name for name, _ in select(value, having)]
+    having = [Port(i.name) for i in interfaces if i.up and addresses.get(i.name)]
+    return [port.name for port in select(value, having)]
 
 
 def nccl_doubts(value: str, interfaces: Sequence[Interface], addresses: Addresses) -> Iterator[str]:
@@ -99,7 +100,7 @@ def nccl_doubts(value: str, interfaces: Sequence[Interface], addresses: Addresse
     able = {i.name for i in candidates(interfaces, addresses)}
     meant = nccl_matches(value, interfaces, addresses)
     lost = [name for name in meant if name not in able and name != "lo"]
-    if lost and not is_exact(value):
+    if lost and not parse(value).allows:
         yield f"NCCL_SOCKET_IFNAME: {value!r} also takes {', '.join(lost)}, by which no other node is reached"
     elif meant and not able.intersection(meant):
         yield f"NCCL_SOCKET_IFNAME: {value!r} takes {', '.join(meant)}, by which no other node is reached"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trainyard.contract import matcher
 from trainyard.contract.network import Alike, Fact, Resolved
 
 from trainyard_trainer.launch.network import gids, limits, tree
 from trainyard_trainer.launch.network.choose import Judged, judge
-from trainyard_trainer.launch.network.lists import exactly, is_exact, takes
 from trainyard_trainer.launch.network.tree import ETHERNET, INFINIBAND, Accelerator, Interface, Port
 
 HCA: Final = "NCCL_IB_HCA"
@@ -80,7 +80,7 @@ def look(
         return looked
     if not wish and all(port.link_layer in (INFINIBAND, ETHERNET) for port in looked.used):
         why = f"{len(looked.used)} of {len(found)} adapters carry the compute network"
-        looked.settings.append(Resolved(HCA, exactly([port.device for port in looked.used]), why))
+        looked.settings.append(Resolved(HCA, matcher.exactly([port.device for port in looked.used]), why))
     mtus = _mtus(root, found, looked.used)
     looked.mtu = min(mtus.values(), default=None)
     if len(set(mtus.values())) > 1:
@@ -103,14 +103,14 @@ def _fact(judged: Judged) -> Fact:
 
 def _by_wish(looked: Looked, found: Sequence[Judged], wish: str) -> tuple[Port, ...]:
     """What the user's or operator's list takes: NCCL goes by ports with a link."""
-    active = [j for j in found if j.port is not None]
-    meant = [j for j in active if j.port is not None and takes(wish, j.adapter.name, j.port.number)]
+    read = matcher.parse(wish)
+    meant = [j for j in found if j.port is not None and read.takes(matcher.Port(j.adapter.name, j.port.number))]
     names = ", ".join(j.adapter.name for j in meant)
     if not meant:
         there = ", ".join(j.adapter.name for j in found) or "none"
         looked.faults.append(f"{HCA}: {wish!r} means none of the adapters with a link; there are {there}")
         return ()
-    if not is_exact(wish):
+    if not read.allows:
         looked.warnings.append(f"{HCA}: {wish!r} takes {len(meant)} adapters here: {names}; with = names are whole")
     layers = sorted({j.port.link_layer for j in meant if j.port is not None})
     if len(layers) > 1:
@@ -118,7 +118,9 @@ def _by_wish(looked: Looked, found: Sequence[Judged], wish: str) -> tuple[Port, 
     unfit = [f"{j.adapter.name} ({j.why_not})" for j in meant if j.why_not is not None]
     if unfit:
         looked.warnings.append(f"{HCA}: {wish!r} also takes {', '.join(unfit)}")
-    down = [j.adapter.name for j in found if j.port is None and is_exact(wish) and takes(wish, j.adapter.name)]
+    down = [
+        j.adapter.name for j in found if j.port is None and read.allows and read.takes(matcher.Port(j.adapter.name))
+    ]
     if down:
         looked.faults.append(f"{HCA}: {', '.join(down)} of {wish!r} has no link")
     return tuple(j.port for j in meant if j.port is not None)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trainyard.contract.matcher import exactly
 from trainyard.contract.network import Alike, Fact, PodNetwork, Resolved, bounded
 
 from trainyard_trainer.launch.network import interface as ways
 from trainyard_trainer.launch.network import limits, rdma, tree
 from trainyard_trainer.launch.network.interface import Way
-from trainyard_trainer.launch.network.lists import exactly
 from trainyard_trainer.launch.network.tree import Interface
 
 GLOO: Final = "GLOO_SOCKET_IFNAME"

@@ -12,7 +12,7 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final
 
-from trainyard_trainer.launch.network.lists import natural
+from trainyard.contract.natural import natural
 
 INFINIBAND: Final = "InfiniBand"
 ETHERNET: Final = "Ethernet"

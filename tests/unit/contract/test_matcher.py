@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.network.matcher import MAX_ITEMS, Item, Matcher, Port, exactly, interfaces, parse, select
+from trainyard.contract.matcher import MAX_ITEMS, Item, Matcher, Port, exactly, interfaces, parse, select
 
 DEVICES = [Port(f"mlx5_{n}", 1) for n in range(18)] + [Port("mlx5_bond_0", 1)]
 

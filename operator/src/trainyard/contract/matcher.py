@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from trainyard.topology.tree import natural
+from trainyard.contract.natural import natural
 
 MAX_ITEMS: Final = 32
 """NCCL drops what comes after so many items, and after so many devices (MAX_IB_DEVS)."""
