@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from trainyard.contract.codec import ContractError, dumps, loads
+from trainyard.contract.words import StrEnum
 
 
 class Way(StrEnum):

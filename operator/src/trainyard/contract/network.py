@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from trainyard.contract.codec import dumps, loads
+from trainyard.contract.words import StrEnum
 
 PODNETWORK_BYTES: Final = 24 * 1024
 """Of JSON, at most. 16 adapters with their rows take 5 KiB."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
+
+from trainyard.contract.words import StrEnum
 
 PASS_RATIO: Final = 0.8
 """From this share of the predicted bandwidth on a gang is as fast as it should be."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from enum import StrEnum
 
 from trainyard.contract.codec import dumps, loads
 from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
+from trainyard.contract.words import StrEnum
 
 LAST_WORDS_BYTES = 3500
 NAMED_NODES = 16

@@ -14,7 +14,6 @@ import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
-from typing import Self
 
 SEEN = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
@@ -37,7 +36,7 @@ class Loop:
         self._before: dict[signal.Signals, signal._HANDLER] = {}
         self._wakeup_before = -1
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Loop:
         for end in (self._signals, self._signals_in):
             end.setblocking(False)
         self._selector.register(self._signals, selectors.EVENT_READ)
