@@ -26,6 +26,8 @@ class Collective(StrEnum):
     ALL_REDUCE = "all-reduce"
     ALL_GATHER = "all-gather"
     REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    """Each member a part of its own to every other."""
     BROADCAST = "broadcast"
     SEND_RECEIVE = "send-receive"
     """Each member to the next, the last one to nobody; and on the way back, from each to the one before."""
@@ -86,7 +88,7 @@ def seconds(collective: Collective, group: Group, size_bytes: float) -> float:
     match collective:
         case Collective.ALL_REDUCE:
             return all_reduce(group, size_bytes)
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
+        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
             return ring(group, size_bytes, rounds=1)
         case Collective.BROADCAST:
             return broadcast(group, size_bytes)
@@ -195,10 +197,23 @@ def bus_factor(collective: Collective, members: int) -> float:
     match collective:
         case Collective.ALL_REDUCE:
             return 2 * (members - 1) / members
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
+        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
             return (members - 1) / members
         case Collective.BROADCAST | Collective.SEND_RECEIVE | Collective.STORE:
             return 1.0
+
+
+def wire_factor(collective: Collective, members: int, backend: str) -> float:
+    """Bytes that a member sends for each byte of the whole buffer, the mean over the members.
+
+    A ring sends what `bus_factor` says. gloo's reduce-scatter is its all-reduce, of which each member keeps a part: it sends twice
+    (ProcessGroupGloo, reduce_scatter). backend: gloo or nccl.
+    """
+    if members < 2:
+        return 0.0
+    if backend == "gloo" and collective is Collective.REDUCE_SCATTER:
+        collective = Collective.ALL_REDUCE
+    return bus_factor(collective, members)
 
 
 def _in_pieces(latency_seconds: float, transfer_seconds: float) -> float:
