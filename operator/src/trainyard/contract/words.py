@@ -12,8 +12,11 @@ else:
     class StrEnum(str, Enum):
         """What Python 3.11 has: a member is its own text, in a sentence too."""
 
-        __str__ = str.__str__
-        __format__ = str.__format__
+        def __str__(self) -> str:
+            return str.__str__(self)
+
+        def __format__(self, format_spec: str) -> str:
+            return str.__format__(self, format_spec)
 
 
 __all__ = ["StrEnum"]

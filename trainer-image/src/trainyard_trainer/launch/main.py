@@ -21,8 +21,11 @@ from trainyard.contract.exits import Exit
 from trainyard.contract.plan import NewerFormat, Plan, decode
 from trainyard.contract.status import Fault, LastWords, encode_last_words
 
+from trainyard_trainer.launch import torchrun
 from trainyard_trainer.launch.attempt import Settings
+from trainyard_trainer.launch.carried import carried
 from trainyard_trainer.launch.ending import LAUNCHER, Happened, ending
+from trainyard_trainer.launch.guard import Guard
 from trainyard_trainer.launch.loop import Loop
 from trainyard_trainer.launch.output import Console, Voice
 from trainyard_trainer.launch.supervisor import Supervisor
@@ -48,10 +51,11 @@ class _Arguments(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one attempt; the exit code is the launcher's (`trainyard.contract.exits`)."""
+    guard = Guard()
     voice = Voice(Console(2))
     with Loop() as loop:
         try:
-            words = _run(sys.argv[1:] if arguments is None else arguments, os.environ, loop, voice)
+            words = _run(sys.argv[1:] if arguments is None else arguments, os.environ, loop, voice, guard)
         except Unusable as problem:
             words = _own_failure(str(problem), problem.exit)
         except BaseException as problem:
@@ -74,11 +78,11 @@ def leave_words(words: LastWords, voice: Voice) -> None:
         voice.say(f"{path}: cannot write the last words: {problem.strerror}")
 
 
-def _run(arguments: Sequence[str], environment: Mapping[str, str], loop: Loop, voice: Voice) -> LastWords:
+def _run(arguments: Sequence[str], environment: Mapping[str, str], loop: Loop, voice: Voice, guard: Guard) -> LastWords:
     settings = _settings(arguments, environment, voice)
     if not settings.adopts:
         voice.say("cannot adopt orphans: a process that leaves its worker's process group may outlive it")
-    return Supervisor(settings, loop, voice, lambda words: leave_words(words, voice)).run()
+    return Supervisor(settings, loop, voice, guard, lambda words: leave_words(words, voice)).run()
 
 
 def _own_failure(message: str, code: Exit) -> LastWords:
@@ -113,10 +117,21 @@ def _settings(arguments: Sequence[str], environment: Mapping[str, str], voice: V
         pod_uid=uid,
         port=_port(environment),
         key=_key(environment, voice),
-        command=given.command,
-        environment=environment,
+        command=_command(given.command, plan, environment, voice),
+        environment=carried(environment),
         adopts=adopt_orphans(),
     )
+
+
+def _command(given: Sequence[str], plan: Plan, environment: Mapping[str, str], voice: Voice) -> Sequence[str]:
+    """What each process runs: torchrun's script in torchrun's place."""
+    try:
+        found = torchrun.unwrap(given, plan.processes_per_node, environment)
+    except torchrun.Untranslatable as problem:
+        raise Unusable(str(problem), Exit.CONFIGURATION) from None
+    if found.ignored:
+        voice.say(torchrun.ignored(found.ignored))
+    return found.command
 
 
 def _required(environment: Mapping[str, str], name: str, meaning: str) -> str:
