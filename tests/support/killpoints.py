@@ -68,12 +68,20 @@ def values(state: dict[str, torch.Tensor]) -> set[float]:
     return set(matrix.to_local().flatten().tolist()) | {float(state["number"])}
 
 
-def checkpoints(root: Path, rank: int, ranks: int, attempt: int, files: Files) -> Checkpoints:
-    """Of an attempt that nobody could ask those before it about."""
-    lineage = Lineage(tuple(Mark(before, -1) for before in range(1, attempt)))
+def checkpoints(
+    root: Path,
+    rank: int,
+    ranks: int,
+    attempt: int,
+    files: Files,
+    job: str = "job",
+    history: tuple[Mark, ...] | None = None,
+) -> Checkpoints:
+    """Of an attempt; history: of its lineage; None: all before it, and nobody could ask them how far they had come."""
+    lineage = Lineage(tuple(Mark(before, -1) for before in range(1, attempt)) if history is None else history)
     report = Reporter.from_environment(rank)
     folder = Folder(root, attempt, files)
-    return Checkpoints(folder, lineage, 2, "job", report, rank, ranks, (Axis("shard", ranks),))
+    return Checkpoints(folder, lineage, 2, job, report, rank, ranks, (Axis("shard", ranks),))
 
 
 def what(step: int) -> What:

@@ -8,12 +8,13 @@ from benchmarks import recovery
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
-SOURCES = ("session.py", "checkpoint/distributed.py")
+SOURCE = ROOT / "trainer-image" / "src" / "trainyard_trainer"
+SOURCES = (SOURCE / "session.py", *(SOURCE / "checkpoint").glob("*.py"))
 
 
 def test_every_warning_about_checkpoints_is_explained():
-    code = "".join((ROOT / "trainer-image/src/trainyard_trainer" / name).read_text() for name in SOURCES)
-    reasons = set(re.findall(r'_warn\(\s*"(\w+)"', code))
+    code = "".join(path.read_text() for path in SOURCES)
+    reasons = set(re.findall(r'\b_?warn\(\s*"(\w+)"', code))
     assert len(reasons) >= 7
     elsewhere = {"DataChanged", "ConfigurationChanged", "HistoryGap"}  # of the training, not of its checkpoints
     assert {reason for reason in reasons - elsewhere if f"`{reason}`" not in PAGE} == set()

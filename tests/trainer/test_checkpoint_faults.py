@@ -98,7 +98,7 @@ def test_folders_of_attempts_that_can_never_count_go_with_the_first_commit(tmp_p
 def test_only_the_abandoned_go_and_other_jobs_checkpoints_stay(tmp_path):
     """By the whole of load and save: attempt 2 is not in the lineage of attempt 4, attempt 1 belongs to another job."""
     from support.killpoints import checkpoints, fill, state_of, what
-    from trainyard.contract.plan import Lineage, Mark
+    from trainyard.contract.plan import Mark
 
     def work(rank):
         import os
@@ -109,8 +109,7 @@ def test_only_the_abandoned_go_and_other_jobs_checkpoints_stay(tmp_path):
         meet(Place.of(os.environ, rank, 1), torch.device("cpu"), 30.0, lambda: False)
         state = state_of(rank, 1)
         for attempt, job, history in ((1, "other", ()), (2, "job", ()), (3, "job", ()), (4, "job", (Mark(3, -1),))):
-            saved = checkpoints(tmp_path / "root", rank, 1, attempt, Posix())
-            saved.job, saved.lineage = job, Lineage(history)
+            saved = checkpoints(tmp_path / "root", rank, 1, attempt, Posix(), job, history)
             saved.load(state, lambda record: None)
             there = sorted(path.name for path in (tmp_path / "root").glob("attempt-*"))
             fill(state, float(attempt))

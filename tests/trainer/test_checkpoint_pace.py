@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.processes import TINY, plan_file, start
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
-from trainyard_trainer import session
+from trainyard_trainer.checkpoint import measured, pace
 from trainyard_trainer.checkpoint.pace import (
     LEAST_SECONDS,
     MOST_OVERHEAD,
@@ -61,9 +61,7 @@ def test_a_trainer_left_to_choose_saves_after_the_first_wait_and_then_by_what_th
     """The first wait is shortened to half a second, and the least interval to a fifth, so that the test need not wait."""
 
     def work(rank):
-        from trainyard_trainer.checkpoint import pace
-
-        session.FIRST_SECONDS, pace.LEAST_SECONDS, pace.MOST_SECONDS = 0.5, 0.2, 0.2
+        measured.FIRST_SECONDS, pace.LEAST_SECONDS, pace.MOST_SECONDS = 0.5, 0.2, 0.2
         return main([])
 
     environment = plan_file(

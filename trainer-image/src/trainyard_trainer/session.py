@@ -12,18 +12,15 @@
         session.save(..., wait=True)
 
 A stop is asked of some ranks, at different moments, and all must leave after the same step: one that left alone would
-strand
-the others in a collective. So the flag of each rank travels in the one small sum that a step makes anyway, and what
+strand the others in a collective. So the flag of each rank travels in the one small sum that a step makes anyway, and what
 `should_stop` answers is the sum's answer, equal on all ranks.
 
-It runs without a cluster too: without a plan there is nothing to resume but what the folder holds, and SIGTERM asks to
-stop.
+It runs without a cluster too: without a plan there is nothing to resume but what the folder holds, and SIGTERM asks to stop.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import faulthandler
 import hashlib
 import logging
@@ -45,11 +42,13 @@ from trainyard.contract.codec import dumps
 from trainyard.contract.plan import Axis, Lineage, Mark
 
 from trainyard_trainer.asked import Requests
-from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifies, SaveFailed, What, tensors
-from trainyard_trainer.checkpoint.pace import FIRST_SECONDS, Cost, gives_up, interval_seconds, mttf_seconds
-from trainyard_trainer.checkpoint.record import CommitRecord, Training
-from trainyard_trainer.checkpoint.store import Folder, WrongFolder, last_attempt
-from trainyard_trainer.configuration import Assignment, BadConfiguration, local_environment
+from trainyard_trainer.checkpoint.distributed import Checkpoints, SaveFailed, What, tensors
+from trainyard_trainer.checkpoint.measured import Measured
+from trainyard_trainer.checkpoint.pace import gives_up
+from trainyard_trainer.checkpoint.record import Training
+from trainyard_trainer.checkpoint.refusals import compare, lasting_errors_are_the_users
+from trainyard_trainer.checkpoint.store import Folder, last_attempt
+from trainyard_trainer.configuration import Assignment, local_environment
 from trainyard_trainer.history import History
 from trainyard_trainer.machine import pick_device, threads
 from trainyard_trainer.parallel.mesh import build, dimensions
@@ -59,12 +58,8 @@ from trainyard_trainer.report import Phase, Reporter
 
 log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 120.0  # of collectives, where no plan says another
-SMOOTHING = 0.3  # weight of the newest step in the moving averages of their time
-DRAIN_SECONDS = (
-    20.0  # for the end of a save when the training has failed; the launcher ends the others 5 s after the first
-)
-LASTING = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
-"""What keeps a folder from being written to until somebody changes the pod or the volume."""
+DRAIN_SECONDS = 20.0
+"""For the end of a save when the training has failed; the launcher ends the others 5 s after the first."""
 
 
 class Session:
@@ -81,9 +76,7 @@ class Session:
         self._store: Checkpoints | None = None
         self._history: History | None = None
         self._stop = self._save = self._fresh = self._busy = self._late = False
-        self._opened_at = self._saved_at = time.monotonic()
-        self._restart_seconds = self.stall_seconds = 0.0
-        self._step_seconds: dict[bool, float] = {}  # a moving average, apart for steps beside a save
+        self._measured = Measured(settings, self.ranks)
         self.steps_done = 0
         if settings is not None:
             root = Path(settings.folder)
@@ -138,7 +131,7 @@ class Session:
     def sum_over_ranks(self, *values: float) -> tuple[float, ...]:
         """The sums of some numbers over all ranks; what was asked of any rank travels along."""
         self._collect()
-        due = self.rank == 0 and self._save_is_due()
+        due = self.rank == 0 and self._measured.due(self._store.save_seconds if self._store else None)
         busy = self._store is not None and self._store.flight is not None
         asked = (float(self._requests.stop_asked()), float(self._requests.save_asked() or due), float(busy))
         vector = torch.tensor((*asked, *values), dtype=torch.float64, device=self.device)
@@ -184,8 +177,8 @@ class Session:
             store = self._store
             self.report.phase(Phase.LOAD, 0)
             state = tensors(model, optimizer)
-            with self._lasting_errors_are_the_users():
-                record = store.load(state, lambda record: self._compare(record, training))
+            with lasting_errors_are_the_users():
+                record = store.load(state, lambda record: compare(record, training, self._warn))
             self.steps_done = record.step if record else 0
             self._open_history(self.steps_done)
             store.warm(state)
@@ -197,12 +190,7 @@ class Session:
     ) -> None:
         """A step is done; loss is the mean over the global batch, samples the digest of its sample ids."""
         self.steps_done = step
-        if self._restart_seconds:
-            beside = self._store is not None and self._store.flight is not None
-            before = self._step_seconds.get(beside, step_seconds)
-            self._step_seconds[beside] = before + SMOOTHING * (step_seconds - before)
-        else:  # the first step compiles and allocates: it belongs to the restart
-            self._restart_seconds = time.monotonic() - self._opened_at
+        self._measured.step(step_seconds, beside_a_save=self._store is not None and self._store.flight is not None)
         with self._history_is_worth_no_training():
             if self._history is not None:
                 self._history.add(step, samples, loss)
@@ -229,8 +217,8 @@ class Session:
             else:
                 self._store.start(state, what)
         self._requests.saved()
-        self._save, self._late, self._saved_at = False, False, time.monotonic()
-        self.stall_seconds = self._saved_at - began
+        self._save = self._late = False
+        self._measured.saved(began)
 
     def leave(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
         """All ranks agreed to stop: save, also where no step was made since the last attempt's commit.
@@ -261,16 +249,12 @@ class Session:
     @property
     def save_every_seconds(self) -> float | None:
         """The interval between saves as it is now; None where it is a number of steps, or nothing is saved."""
-        settings = self._settings
-        if settings is None or not settings.every_auto:
-            return settings.every_seconds if settings else None
-        save_seconds = self._store.save_seconds if self._store else None
-        if save_seconds is None:
-            return FIRST_SECONDS
-        alone, beside = self._step_seconds.get(False), self._step_seconds.get(True)
-        slower = max(beside / alone - 1, 0.0) if alone and beside else 0.0
-        cost = Cost(self.stall_seconds, save_seconds, slower, self._restart_seconds)
-        return interval_seconds(cost, mttf_seconds(self.ranks, settings.failures, settings.over_seconds))
+        return self._measured.every_seconds(self._store.save_seconds if self._store else None)
+
+    @property
+    def stall_seconds(self) -> float:
+        """What the newest save has cost the training so far."""
+        return self._measured.stall_seconds
 
     def drain(self) -> None:
         """The training has failed: a save under way may still become durable, but not for long is it waited for."""
@@ -314,7 +298,7 @@ class Session:
         if store.flight is not None and not store.flight.copied.done():
             began = time.monotonic()
             store.staged()
-            self.stall_seconds += time.monotonic() - began
+            self._measured.stall_seconds += time.monotonic() - began
 
     def _sync_history(self) -> None:
         with self._history_is_worth_no_training():
@@ -330,24 +314,6 @@ class Session:
             self._history = None
             self._warn("HistoryNotWritten", f"history.jsonl: {error.strerror}; the steps from now on will be missing")
 
-    @contextmanager
-    def _lasting_errors_are_the_users(self) -> Iterator[None]:
-        """What another try of the same cannot change is a configuration error, with the field to look at."""
-        try:
-            yield
-        except WrongFolder as error:
-            raise BadConfiguration(f"spec.checkpoint.volume: {error}") from error
-        except NothingVerifies as error:
-            if error.lasting:
-                raise BadConfiguration(f"spec.checkpoint.volume: {error}") from error
-            raise
-        except OSError as error:
-            if error.errno in LASTING:
-                raise BadConfiguration(
-                    f"spec.checkpoint.volume: {error.filename}: {error.strerror}; mount it so that the trainer may write to it"
-                ) from error
-            raise
-
     def _next_attempt(self, root: Path) -> tuple[int, Lineage]:
         """Without an operator: each start is a new attempt that goes on from the newest commit there is."""
         number = [last_attempt(root) if self.rank == 0 else 0]
@@ -362,26 +328,6 @@ class Session:
             self._warn(
                 "HistoryGap", f"history.jsonl lacks {self._history.missing} of the {step} steps before this attempt"
             )
-
-    def _compare(self, record: CommitRecord, training: Training) -> None:
-        """What a commit is of, against what is to be trained now."""
-        before = record.training
-        for name, value in training.model.items():
-            if before.model.get(name) != value:
-                raise BadConfiguration(
-                    f"spec.trainer.model.{name}: {value}, but the checkpoint of step {record.step} was made with "
-                    f"{before.model.get(name)}; keep it, or train from the beginning as another job"
-                )
-        if (before.data, before.seed) != (training.data, training.seed):
-            self._warn(
-                "DataChanged", f"data or seed differ from those of step {record.step}: samples may repeat or be missed"
-            )
-        elif before.configuration != training.configuration:
-            self._warn("ConfigurationChanged", f"the configuration differs from that of step {record.step}")
-
-    def _save_is_due(self) -> bool:
-        every = self.save_every_seconds
-        return every is not None and time.monotonic() - self._saved_at >= every
 
     def _warn(self, reason: str, message: str) -> None:
         if self.rank == 0:

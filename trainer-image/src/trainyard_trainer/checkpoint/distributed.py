@@ -12,32 +12,25 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
-from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.optim import Optimizer
-from trainyard.contract.plan import Axis, Lineage, Mark
+from trainyard.contract.plan import Axis, Lineage
 
+from trainyard_trainer.checkpoint.agreement import Agreement
 from trainyard_trainer.checkpoint.background import Background, run_beside
-from trainyard_trainer.checkpoint.record import CommitRecord, Training, expendable, history
-from trainyard_trainer.checkpoint.store import Folder, Problem, Stored, Superseded, mismatch, owner
+from trainyard_trainer.checkpoint.keeping import Keeper
+from trainyard_trainer.checkpoint.record import CommitRecord, Training
+from trainyard_trainer.checkpoint.store import Folder, Problem, Stored, Superseded, mismatch
 from trainyard_trainer.checkpoint.writer import Reader, Writer, files_of
 from trainyard_trainer.report import Reporter
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-MEETING: Final = timedelta(minutes=2)
-"""How long the ranks of the saves' own group may take to find each other; they have met before."""
-PATIENCE: Final = timedelta(minutes=30)
-"""How long a rank waits for one that writes or verifies more slowly. A peer that died is seen at once, by its connection."""
 SMOOTHING: Final = 0.3
 """Weight of the newest save in `save_seconds`, as in the launcher's estimate."""
 
@@ -120,16 +113,14 @@ class Checkpoints:
     last: Stored | None = None
     save_seconds: float | None = None
     flight: Flight | None = None
-    _good: list[Mark] = field(default_factory=list)
-    _line: list[Stored] = field(default_factory=list)
-    _spared: frozenset[int] | None = None
-    _group: dist.ProcessGroup = field(init=False)
+    _keeper: Keeper = field(init=False)
+    _all: Agreement = field(init=False)
     _background: Background = field(init=False)
 
     def __post_init__(self) -> None:
-        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=MEETING))
-        _set_pg_timeout(PATIENCE, self._group)
-        self._background = Background(self._group, in_process=self.in_process)
+        self._keeper = Keeper(self.folder, self.lineage, self.keep, self.job, self._warn)
+        self._all = Agreement(self.rank, self.ranks)
+        self._background = Background(self._all.group, in_process=self.in_process)
 
     # Load
 
@@ -141,11 +132,11 @@ class Checkpoints:
         `state`. Raises LoadFailed where what verifies does not fit into `state`, NothingVerifies where there is a history
         and none of it verifies, WrongFolder and Superseded as `Folder.claim` does.
         """
-        candidates, unreadable = self._on_first_rank(self._candidates)
+        candidates, unreadable = self._all.on_first_rank(self._keeper.candidates)
         problems = [*unreadable]
         for stored in candidates:
             mine = stored.record.files[self.rank :: self.ranks]
-            problem = next((p for p in self._gather(mismatch(stored.path, mine, self.folder.files)) if p), None)
+            problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.folder.files)) if p), None)
             if problem is None:
                 break
             problems.append(Problem(f"{stored.path}: {problem}", problem.lasting))
@@ -156,11 +147,10 @@ class Checkpoints:
             return None
         fits(stored.record)
         try:
-            dcp_load(dict(state), storage_reader=Reader(stored.path, self.folder.files), process_group=self._group)
+            dcp_load(dict(state), storage_reader=Reader(stored.path, self.folder.files), process_group=self._all.group)
         except CheckpointException as error:
             raise LoadFailed(f"{stored.path}: {_first_failure(error, self.rank)}") from error
-        self._line = list(candidates[candidates.index(stored) :])
-        self._good = [stored.record.mark]
+        self._keeper.loaded(candidates[candidates.index(stored) :])
         self.last = stored
         self.report.resumed_from(stored.record.step, stored.record.attempt, str(stored.path))
         return stored.record
@@ -223,25 +213,25 @@ class Checkpoints:
         """All that there is to a save, from an empty directory to what has become expendable."""
         self._agree(copy, what)
         try:
-            path = self._on_first_rank(lambda: self.folder.begin(what.step))
+            path = self._all.on_first_rank(lambda: self.folder.begin(what.step))
         except OSError as error:
             raise SaveFailed(f"{self.folder.directory(what.step, self.folder.attempt)}: {error}") from error
         self.report.checkpoint_started(what.step, self.folder.attempt, str(path))
         try:
             written = self._background.write(copy(), Writer(path, self.folder.files, cancelled), staged=staged)
             record = self._record(what, written)
-            stored = self._on_first_rank(lambda: self._commit(path, record))
+            stored = self._all.on_first_rank(lambda: self._commit(path, record))
         except (OSError, CheckpointException) as error:
-            self._discard(path)
+            if self.rank == 0:
+                self._keeper.discard(path)
             raise SaveFailed(f"{path}: {_first_failure(error, self.rank)}") from error
         self.last = stored
-        self._line.insert(0, stored)
-        self._good.append(record.mark)
+        self._keeper.saved(stored)
         seconds = time.monotonic() - started
         before = self.save_seconds
         self.save_seconds = seconds if before is None else before + SMOOTHING * (seconds - before)
         self.report.checkpoint_durable(what.step, record.attempt, str(path), size_bytes=record.bytes, seconds=seconds)
-        self._retain()
+        self._keeper.retain(delete=self.rank == 0)
         return stored
 
     def _agree(self, copy: Callable[[], Mapping[str, Tensor]], what: What) -> None:
@@ -251,7 +241,7 @@ class Checkpoints:
             copy()
         except Exception as error:
             problem = error
-        for rank, (step, failed) in enumerate(self._gather((what.step, problem and repr(problem)))):
+        for rank, (step, failed) in enumerate(self._all.gather((what.step, problem and repr(problem)))):
             if failed is not None or step != what.step:
                 raise SaveFailed(f"step {what.step}: rank {rank}: {failed or f'saves step {step}'}") from problem
 
@@ -274,71 +264,6 @@ class Checkpoints:
             time=time.time(),
         )
 
-    # What may go
-
-    def _discard(self, path: Path) -> None:
-        """Free the room that a failed save takes: all ranks have agreed that it failed, so nobody writes there."""
-        if self.rank == 0:
-            try:
-                self.folder.discard(path)
-            except OSError as error:
-                self._warn("CheckpointNotDeleted", f"{path}: {error}")
-
-    def _retain(self) -> None:
-        gone = set(expendable([s.record.mark for s in self._line], self._good, self.keep, self.lineage.resume))
-        if self.rank == 0:
-            for stored in self._line:
-                if stored.record.mark in gone:
-                    try:
-                        self.folder.delete(stored.path)
-                    except OSError as error:
-                        self._warn("CheckpointNotDeleted", f"{stored.path}: {error}")
-            self._abandon()
-        self._line = [stored for stored in self._line if stored.record.mark not in gone]
-
-    def _abandon(self) -> None:
-        """After this attempt's first commit, nothing that it did not inherit can count: delete it, once."""
-        spared, self._spared = self._spared, None
-        if spared is not None:
-            try:
-                self.folder.abandon(spared)
-            except OSError as error:
-                self._warn("CheckpointNotDeleted", f"{self.folder.root}: {error}")
-
-    def _candidates(self) -> tuple[tuple[Stored, ...], tuple[Problem, ...]]:
-        """On the first rank: claim the folder, and inherit what may be resumed from, newest first.
-
-        Also what of the history cannot be read or taken over, and why.
-        """
-        self.folder.claim(self.job)
-        found = self.folder.find()
-        earlier = {mark.attempt for mark in self.lineage.history}
-        unreadable = [(path, problem) for path, problem in found.unreadable if owner(path) in earlier]
-        for path, problem in unreadable:
-            self._warn("CheckpointUnreadable", f"{path}: {problem}")
-        ours = [stored for stored in found.commits if stored.record.job == self.job]
-        line = history([stored.record for stored in ours], self.lineage)
-        places = {stored.record.mark: stored for stored in ours}
-        resume = self.lineage.resume
-        if resume is not None and (not line or line[0].mark != resume):
-            self._warn(
-                "CheckpointMissing",
-                f"{self.folder.root}: no commit of step {resume.step} by attempt {resume.attempt} is there",
-            )
-        self.folder.clear(found.unfinished, earlier)
-        inherited = [(places[record.mark], self.folder.inherit(places[record.mark])) for record in line]
-        lost = [taken for _, taken in inherited if isinstance(taken, Problem)]
-        for problem in lost:
-            self._warn("CheckpointUnreadable", str(problem))
-        # Left alone: what could not be read or inherited now and may be later, and what is another job's.
-        left = [path for path, _ in found.unreadable]
-        left += [stored.path for stored, taken in inherited if isinstance(taken, Problem)]
-        left += [stored.path for stored in found.commits if stored.record.job != self.job]
-        self._spared = frozenset(number for path in left if (number := owner(path)) is not None)
-        candidates = tuple(taken for _, taken in inherited if isinstance(taken, Stored))
-        problems = (*(Problem(f"{path}: {problem}", problem.lasting) for path, problem in unreadable), *lost)
-        return candidates, problems
-
     def _nothing_verifies(self, problems: list[Problem]) -> str:
         resume = self.lineage.resume
         missing = f"no commit of step {resume.step} by attempt {resume.attempt} is there" if resume else ""
@@ -352,26 +277,6 @@ class Checkpoints:
         if self.rank == 0:
             log.warning("%s: %s", reason, message)
             self.report.warned(reason, message)
-
-    def _gather(self, value: T) -> list[T]:
-        """Every rank's value, on every rank, by rank."""
-        values: list[Any] = [None] * self.ranks
-        dist.all_gather_object(values, value, group=self._group)
-        return values
-
-    def _on_first_rank(self, work: Callable[[], T]) -> T:
-        """Do something on rank 0 alone; all ranks get its result, or its error."""
-        outcome: list[Any] = [None, None]
-        if self.rank == 0:
-            try:
-                outcome[0] = work()
-            except Exception as error:
-                outcome[1] = error
-        dist.broadcast_object_list(outcome, src=0, group=self._group)
-        if outcome[1] is not None:
-            raise outcome[1]
-        result: T = outcome[0]
-        return result
 
 
 def _first_failure(error: BaseException, rank: int) -> str:
