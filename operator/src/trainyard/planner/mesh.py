@@ -15,6 +15,7 @@ from trainyard.planner.links import Links
 from trainyard.planner.machines import GB, Accelerator
 from trainyard.planner.memory import USABLE, Memory, memory
 from trainyard.planner.model import FLOAT32_SHARE, Model
+from trainyard.planner.nested import nested
 from trainyard.planner.predict import Prediction, StepTime
 from trainyard.planner.traffic import PIPELINE, REPLICATE, SHARD, TENSOR, Mesh, traffic
 from trainyard.topology.tree import Tree
@@ -60,6 +61,13 @@ class Site:
     def world(self) -> int:
         """Number of processes."""
         return len(self.nodes) * self.processes_per_node
+
+    def nested(self, model: Model, mesh: Mesh) -> tuple[int, ...]:
+        """The groups in which the replicas of a mesh sum, where they do so by levels of the network; () where not."""
+        if not model.hierarchical:
+            return ()
+        paths = [(*self.tree.known(node), node) for node in self.nodes for _ in range(self.processes_per_node)]
+        return nested(paths, mesh.replicate, mesh.stride(REPLICATE))
 
 
 def choose(
@@ -132,7 +140,8 @@ def compute_seconds(model: Model, mesh: Mesh, accelerator: Accelerator | None) -
 
 def predicted(model: Model, mesh: Mesh, site: Site) -> tuple[Prediction, StepTime]:
     """What a mesh's step takes on its site. On an unknown accelerator nothing is computed, and all communication is exposed."""
-    prediction = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, traffic(model, mesh))
+    sent = traffic(model, mesh, nested=site.nested(model, mesh))
+    prediction = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, sent)
     return prediction, prediction.step(compute_seconds(model, mesh, site.accelerator) or 0.0)
 
 

@@ -27,7 +27,8 @@ class Model:
     """width: of the residual stream; kv_width: of all heads of keys together; hidden: inside the feed-forward layers.
 
     sequence: tokens of a sample; global_batch: samples of a step; micro_batch: most that a rank computes at once.
-    value_bytes: of an activation and of a weight in use. reshard, schedule: as in spec.trainer.parallel.
+    value_bytes: of an activation and of a weight in use. reshard, schedule, hierarchical, compression, rank, share: as in
+    spec.trainer.parallel.
     """
 
     layers: int
@@ -43,6 +44,10 @@ class Model:
     value_bytes: int
     reshard: str = "auto"
     schedule: str = "1f1b"
+    hierarchical: bool = False
+    compression: str = "none"
+    rank: int = 4
+    share: float = 0.01
 
     @property
     def kv_width(self) -> int:
@@ -103,4 +108,8 @@ def model_of(config: TrainerConfig) -> Model:
         value_bytes=2 if config.precision == "bfloat16" else 4,
         reshard=config.parallel.reshard,
         schedule=config.parallel.schedule,
+        hierarchical=config.parallel.all_reduce == "hierarchical",
+        compression=config.parallel.compression.method,
+        rank=config.parallel.compression.rank,
+        share=config.parallel.compression.share,
     )

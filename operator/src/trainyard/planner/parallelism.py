@@ -94,7 +94,7 @@ def estimate(
     Of a script of one's own nothing is known: then one all-reduce of 1 GiB over all processes is predicted.
     """
     mesh, model = mesh or mesh_of(spec, site), model_of_job(spec)
-    wanted = traffic(model, mesh) if model is not None else ()
+    wanted = traffic(model, mesh, nested=site.nested(model, mesh)) if model is not None else ()
     found = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, wanted, others)
     return Estimate(mesh, found, compute_seconds(model, mesh, site.accelerator) if model is not None else None)
 

@@ -7,12 +7,13 @@ process's part of the model; b: bytes of a weight in use; m: micro-batches. The 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from trainyard.planner.collectives import Collective
+from trainyard.planner.compression import Form, messages
 from trainyard.planner.model import MASTER_BYTES, Model
 
 PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
@@ -113,16 +114,21 @@ class Matrix(NamedTuple):
 
 
 def traffic(
-    model: Model, mesh: Mesh, steps_between_saves: float | None = None, stage: int | None = None
+    model: Model,
+    mesh: Mesh,
+    steps_between_saves: float | None = None,
+    stage: int | None = None,
+    nested: Sequence[int] = (),
 ) -> tuple[Traffic, ...]:
     """Everything that is sent in one step of the built-in trainer's kind of training, along the axes that have members.
 
     steps_between_saves: how often a checkpoint is written; None: never. stage: of the pipeline, for what its processes send;
-    None: the mean over the stages, which differ by embedding and output layer.
+    None: the mean over the stages, which differ by embedding and output layer. nested: groups in which replicas sum where they do
+    so hierarchically (trainyard.planner.nested); (): in one.
     """
     return (
         *_sharded(model, mesh, stage),
-        *_replicated(model, mesh, stage),
+        *_replicated(model, mesh, stage, nested),
         *_tensor(model, mesh, stage),
         *_pipelined(model, mesh, stage),
         *_together(model, mesh, steps_between_saves),
@@ -192,22 +198,37 @@ def _sharded(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     yield Traffic(SHARD, Collective.REDUCE_SCATTER, size, stride, summed, pieces, Bytes.GRADIENTS, overlaps=True)
 
 
-def _replicated(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
-    """DDP and HSDP: all-reduce of what a shard of the gradients a process is left with, 4 P / shard, once a step."""
+def _replicated(model: Model, mesh: Mesh, stage: int | None, nested: Sequence[int]) -> Iterator[Traffic]:
+    """DDP and HSDP: all-reduce of what a shard of the gradients a process is left with, 4 P / shard, once a step, or what
+    compression leaves of it."""
     if mesh.replicate < 2:
         return
-    pieces = units(model, mesh)
-    padded = sum(matrix.parameters(mesh.shard) for matrix in matrices(model, mesh, stage))
-    yield Traffic(
-        REPLICATE,
-        Collective.ALL_REDUCE,
-        mesh.replicate,
-        mesh.stride(REPLICATE),
-        padded * MASTER_BYTES / mesh.shard / pieces,
-        pieces,
-        Bytes.GRADIENTS,
-        overlaps=True,
-    )
+    pieces, stride = units(model, mesh), mesh.stride(REPLICATE)
+    held = [_held(matrix, mesh.shard) for matrix in matrices(model, mesh, stage)]
+    sent = messages(model.compression, model.rank, model.share, held, mesh.replicate, MASTER_BYTES)
+    for collective, size_bytes in sent:
+        for how, size, apart, part in _hierarchy(collective, mesh.replicate, stride, size_bytes, nested):
+            yield Traffic(REPLICATE, how, size, apart, part / pieces, pieces, Bytes.GRADIENTS, overlaps=True)
+
+
+def _held(matrix: Matrix, parts: int) -> Form:
+    """Of a parameter, what each of so many parts is, filled up."""
+    return (-(-matrix.rows // parts) if parts > 1 else matrix.rows, matrix.columns, matrix.times)
+
+
+def _hierarchy(
+    collective: Collective, size: int, stride: int, size_bytes: float, nested: Sequence[int]
+) -> Iterator[tuple[Collective, int, int, float]]:
+    """An all-reduce by levels: every member of a group adds up a part of what the group has (all-to-all), those who have the same
+    part of different groups go on with it, and at last each group puts its parts together (all-gather)."""
+    if len(nested) < 2:
+        yield collective, size, stride, size_bytes
+        return
+    for members in nested[:-1]:
+        yield Collective.ALL_TO_ALL, members, stride, size_bytes
+        yield Collective.ALL_GATHER, members, stride, size_bytes
+        size_bytes, stride = size_bytes / members, stride * members
+    yield collective, nested[-1], stride, size_bytes
 
 
 def _tensor(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
