@@ -64,6 +64,15 @@ def test_case_7_the_interface_is_that_of_the_route_to_rank_0(machine):
     assert fact(said, "interface").reason == "packets to rank 0, 10.0.0.1, leave from 192.168.7.3"
 
 
+def test_case_8_each_pod_finds_its_own_name_where_nodes_call_their_interfaces_otherwise(tmp_path):
+    names = {"a": "ens1", "b": "eth0"}
+    for node, name in names.items():
+        (tmp_path / node).mkdir()
+        there = with_gpus(Machine(tmp_path / node).interface(name, "10.0.0.7").interface("docker0", "172.17.0.1"))
+        there.routes(_10_0_0_1="10.0.0.7")
+        assert settings(there) == {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"}
+
+
 def test_case_10_docker0_is_not_taken_before_the_way_to_rank_0(machine):
     machine.interface("docker0", "172.17.0.1").routes(_10_0_0_1="10.0.0.7")
     assert found(machine).interface == "eth0"
@@ -250,6 +259,17 @@ def test_case_35_an_image_without_verbs_is_told(machine, tmp_path):
     with_gpus(machine).hca("mlx5_0")
     (tmp_path / "usr/lib/x86_64-linux-gnu/libibverbs.so.1").unlink()
     only(found(machine).warnings, "libibverbs is not in the image")
+
+
+def test_case_37_an_image_without_the_plugin_that_nccl_is_told_to_use_is_told(machine):
+    with_gpus(machine).hca("rdmap0s0", link_layer="Unspecified")
+    asked = {"NCCL_NET": "Libfabric"}
+    only(found(machine, asked).warnings, "NCCL_NET", "no libnccl-net is in the image")
+    machine.write("opt/mine/lib/libnccl-net-ofi.so", "")
+    only(found(machine, asked).warnings, "NCCL_NET")
+    assert not any("libnccl-net" in w for w in found(machine, {**asked, "LD_LIBRARY_PATH": "/opt/mine/lib"}).warnings)
+    machine.write("opt/amazon/ofi-nccl/lib/x86_64-linux-gnu/libnccl-net.so", "")
+    assert not any("libnccl-net" in w for w in found(machine, asked).warnings)
 
 
 def test_a_part_of_a_node_takes_the_adapters_next_to_its_accelerators(machine):
@@ -447,6 +467,16 @@ def test_case_31_a_topology_file_that_is_not_there_or_of_another_machine_is_told
     assert found(machine, name).warnings == ()
     machine.gpu(7, bus="0000:17:00.0", given=False)
     only(found(machine, name).warnings, "this pod has only some of its accelerators")
+
+
+@pytest.mark.parametrize(("torch", "written"), [("2.7.1+cu126", True), ("2.8.0", False), ("2.15.0", False)])
+def test_case_46_an_old_torch_keeps_flight_records_under_the_name_that_it_reads(machine, tmp_path, torch, written):
+    with_gpus(machine).write(f"packages/torch-{torch}.dist-info/METADATA", "")
+    machine.write("packages/torchvision-0.1.0.dist-info/METADATA", "")
+    machine.but(packages=(tmp_path / "packages",))
+    old = "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    assert settings(machine, {"TORCH_FR_BUFFER_SIZE": "2000"}).get(old) == ("2000" if written else None)
+    assert old not in settings(machine, {"TORCH_FR_BUFFER_SIZE": "2000", old: "5"})
 
 
 @pytest.mark.parametrize("file", ["libnccl.so.2.21.5", "libnccl.so.2"])

@@ -165,7 +165,7 @@ def test_case_24_a_node_with_fewer_adapters_is_named_before_anything_is_measured
     )
 
 
-def test_case_50_ranks_that_are_not_those_of_the_plan_do_not_train(tmp_path):
+def test_cases_45_and_50_ranks_that_are_not_those_of_the_plan_do_not_train(tmp_path):
     def work(rank):
         meet(Place.of(os.environ, rank, 2), torch.device("cpu"), 60.0, lambda: False)
         with pytest.raises(PreflightFailed, match="2 ranks have met, and the plan has 3"):

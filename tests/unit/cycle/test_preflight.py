@@ -350,3 +350,28 @@ def test_what_all_nodes_lack_is_no_fault_of_theirs(cluster: Pretend) -> None:
     cluster.submit("train", 4, restart={"failures": 1, "per": "24h"})
     cluster.until(cluster.phase_is("train", "Failed"), 200)
     assert cluster.status("train").avoid == ()
+
+
+@pytest.mark.parametrize(("rails", "warned"), [(None, True), ("isolated", False)])
+def test_case_29_rings_that_an_old_library_builds_wrongly_only_where_rails_may_talk(
+    cluster: Pretend, rails: str | None, warned: bool
+) -> None:
+    said = {"kind": "roce", "rdma": {"rails": rails} if rails else {}}
+    cluster.fabrics["ours"] = Fabric("ours", FabricSpec.model_validate(said))
+    cluster.networks = {node: found(nccl=(2, 21, 5)) for node in cluster.nodes}
+    cluster.submit("train", 4)
+    running(cluster).tick(5)
+    network = cluster.status("train").network
+    assert network is not None
+    assert any("alternating rings" in line for line in network.warnings) is warned
+
+
+def test_case_43_one_accelerator_of_each_pod_and_an_old_library(cluster: Pretend) -> None:
+    cluster.networks = {node: found(nccl=(2, 17, 1)) for node in cluster.nodes}
+    for name, gpus in (("one", 1), ("all", 8)):
+        container = {"name": "trainer", "image": "x", "resources": {"limits": {"nvidia.com/gpu": gpus}}}
+        cluster.submit(name, 2, template={"spec": {"containers": [container]}})
+        running(cluster, name=name).tick(5)
+        network = cluster.status(name).network
+        assert network is not None
+        assert any("all take the same adapter" in line for line in network.warnings) is (gpus == 1)

@@ -3,15 +3,19 @@
 Those that only a pod or a running job can see are tested where they are seen.
 """
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support.networks import GPU, a_fabric, a_spec, annotated, derived, fabrics, some_nodes, values
+from support.rendering import a_job
 from trainyard.contract import matcher
 from trainyard.contract.network import Alike
 from trainyard.network.choice import Unclear, choose_network
 from trainyard.network.consistency import Report, at_start
 from trainyard.network.profiles import profiles
+from trainyard.render.pod import trial_pod
 
 HCAS = "trainyard.dev/hcas"
 INTERFACE = "trainyard.dev/interface"
@@ -107,8 +111,19 @@ def test_case_15_adapters_may_lock_memory():
     assert derived(a_spec(), some_nodes(2), TCP).additions.capabilities == ()
 
 
+def test_case_16_each_pod_has_shared_memory_of_its_own_as_large_as_its_memory():
+    """No size: the kubelet gives a volume in memory as much as the pod may have. What is in it counts in that."""
+    spec = a_spec(limits={GPU: 8, "memory": "256Gi"})
+    job = replace(a_job(), spec=spec)
+    made = trial_pod(job, derived(spec, some_nodes(2), ROCE))["spec"]
+    (volume,) = [volume for volume in made["volumes"] if volume["name"] == "trainyard-shm"]
+    assert volume["emptyDir"] == {"medium": "Memory"}
+    container = made["containers"][0]
+    assert {"name": "trainyard-shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+    assert container["resources"]["limits"]["memory"] == "256Gi"
+
+
 def test_case_17_shared_memory_of_the_host_is_pointed_out():
-    """Case 16, that each pod has shared memory of its own, is the renderer's: tests/unit/render/test_pod.py."""
     spec = a_spec(
         volumeMounts=[{"name": "shm", "mountPath": "/dev/shm"}],
         pod={"volumes": [{"name": "shm", "hostPath": {"path": "/dev/shm"}}]},
@@ -287,3 +302,37 @@ def test_the_network_of_a_gang_is_one_whatever_its_fabrics():
     """Beside the list: a Fabric for some of the nodes only."""
     known = fabrics(site=a_fabric(kind="roce", nodeSelector={"on": "it"}))
     assert isinstance(choose_network([*some_nodes(1, labels={"on": "it"}), *some_nodes(1, first=1)], known), Unclear)
+
+
+BY_THE_PLAN = {
+    4,
+    5,
+    9,
+    11,
+    *range(14, 18),
+    *range(21, 25),
+    27,
+    28,
+    29,
+    *range(32, 35),
+    36,
+    *range(38, 42),
+    *range(43, 51),
+}
+"""Of the list, what labels and the job itself tell."""
+IN_THE_POD = {*range(1, 9), 10, *range(12, 17), 18, 19, 20, 21, 23, 24, 25, 26, 28, 30, 31, 35, 37, 40, 42, 45, 50}
+"""What a pod finds when it starts, a preflight measures, or a running job says."""
+
+
+def test_every_case_has_a_test_where_it_is_seen():
+    """By the numbers in the names of tests, so that none is lost when they are moved."""
+    tests = Path(__file__).parents[2]
+
+    def numbers(kind):
+        text = "".join(file.read_text() for file in (tests / kind).rglob("test_*.py"))
+        named = re.findall(r"def test_cases?_((?:\d+_(?:and_)?)+)", text)
+        return {int(number) for name in named for number in re.findall(r"\d+", name)}
+
+    assert set(range(1, 51)) == BY_THE_PLAN | IN_THE_POD
+    assert BY_THE_PLAN - numbers("unit") == set()
+    assert IN_THE_POD - numbers("trainer") == set()

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from trainyard.lifecycle.gang import Gang
 from trainyard.network.choice import likeliest
 from trainyard.network.consistency import Report, Unlike, compare
 from trainyard.network.container import pod_of
+from trainyard.network.derive import settings_for
 from trainyard.network.profiles.model import Transport
+from trainyard.network.reading import integer
 from trainyard.world.records import Job, World
+
+CROSS_NIC: Final = "NCCL_CROSS_NIC"
+"""0: adapters of different rails do not talk."""
 
 
 def compared(world: World, job: Job, gang: Gang) -> Unlike | None:
@@ -28,7 +35,10 @@ def compared(world: World, job: Job, gang: Gang) -> Unlike | None:
     nodes = [world.nodes[name] for name in dict.fromkeys(gang.nodes) if name in world.nodes]
     network, pod = likeliest(nodes, world.fabrics, job.spec.network.fabric), pod_of(job.spec)
     roce = network.profile is not None and network.profile.transport is Transport.ROCE
-    found = compare(reports, roce=roce, accelerators=pod.accelerators)
+    settings = settings_for(job.spec, nodes, world.fabrics)
+    written = {**{setting.name: setting.value for setting in settings.settings}, **pod.said}
+    crosses = integer(written.get(CROSS_NIC, "")).value != 0
+    found = compare(reports, roce=roce, cross_nic=crosses, accelerators=pod.accelerators)
     if not job.spec.network.preflight:  # what a node lacks by itself is for the preflight to judge
         return Unlike(found.fatal, found.nodes, (*faults, *found.costly))
     return Unlike((*faults, *found.fatal), tuple(dict.fromkeys((*unfit, *found.nodes))), found.costly)

@@ -42,9 +42,10 @@ def speaking(network: Network, pod: Pod) -> Iterator[Setting]:
     why = "a collective that fails ends the process, after its flight record is written; 1 would lose the record"
     yield _derived("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3", why)
     yield _derived("TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "a collective that times out leaves its flight record")
+    # The name before 2.8 (pytorch#152563), TORCH_NCCL_TRACE_BUFFER_SIZE, is the launcher's to write: newer ones read it too
+    # (FlightRecorder.hpp of 2.15), but every process then warns that it is deprecated, and only the pod knows its torch.
     why = "the last collectives of each rank, for the flight record; torch before 2.13 keeps none by itself"
     yield _derived("TORCH_FR_BUFFER_SIZE", FLIGHT_RECORDS, why)
-    yield _derived("TORCH_NCCL_TRACE_BUFFER_SIZE", FLIGHT_RECORDS, f"{why}; its name in torch before 2.8")
 
 
 def interface(network: Network, node: Node | None, host_network: bool) -> tuple[str, str] | None:

@@ -14,6 +14,14 @@ MIN_MEMLOCK_BYTES: Final = 16 * 2**30
 MIN_SHM_BYTES: Final = 2**30
 """NCCL and data loaders keep buffers there; a container has 64 MiB if nobody says otherwise."""
 LIBRARY_FOLDERS: Final = ("usr/lib", "usr/lib64", "lib", "lib64", "usr/local/lib", "opt/amazon/efa/lib64")
+PLUGIN_FOLDERS: Final = (
+    *LIBRARY_FOLDERS,
+    "opt/amazon/ofi-nccl/lib",
+    "opt/amazon/ofi-nccl/lib64",
+    "opt/aws-ofi-nccl/lib",
+    "opt/aws-ofi-nccl/install/lib",
+)
+"""Where images keep NCCL's plugin for libfabric besides: the EFA installer's folder, and that of the examples that build it."""
 OPEN_DRIVER: Final = "Open Kernel Module"
 
 
@@ -51,9 +59,25 @@ def nccl_version(
     return (_version(said[1]), "NCCL_VERSION of the image") if said else (None, "")
 
 
+def torch_version(packages: Iterable[Path]) -> tuple[int, ...] | None:
+    """The version of torch by its package; None where there is none. packages: folders of Python packages."""
+    for folder in packages:
+        for name in names(folder):
+            found = re.fullmatch(r"torch-(\d+\.\d+(?:\.\d+)?)\S*\.dist-info", name)
+            if found:
+                return _version(found[1])
+    return None
+
+
 def has_verbs(root: Path) -> bool:
     """Whether the image has libibverbs, without which NCCL finds no adapter."""
     return any(True for _ in _libraries(root, "libibverbs.so"))
+
+
+def has_plugin(root: Path, search: str) -> bool:
+    """Whether the image has a network plugin of NCCL. search: LD_LIBRARY_PATH."""
+    said = tuple(folder.strip("/") for folder in search.split(":") if folder.startswith("/"))
+    return any(True for _ in _libraries(root, "libnccl-net", (*said, *PLUGIN_FOLDERS)))
 
 
 def too_old(nccl: tuple[int, ...], *, has_gpudirect: bool | None) -> Iterator[str]:
@@ -105,8 +129,8 @@ def _in(address: str, described: set[str]) -> bool:
     return any(address.lstrip("0") == other.lstrip("0") for other in described)
 
 
-def _libraries(root: Path, prefix: str) -> Iterator[str]:
-    for folder in LIBRARY_FOLDERS:
+def _libraries(root: Path, prefix: str, folders: Iterable[str] = LIBRARY_FOLDERS) -> Iterator[str]:
+    for folder in folders:
         base = root / folder
         for name in names(base):
             if name.startswith(prefix):

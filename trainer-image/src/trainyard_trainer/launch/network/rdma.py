@@ -19,6 +19,8 @@ GID_INDEX: Final = "NCCL_IB_GID_INDEX"
 FAMILY: Final = "NCCL_IB_ADDR_FAMILY"
 FINDS_GIDS: Final = (2, 21)
 """NCCL from this version on finds the row itself."""
+LIBFABRIC: Final = ("libfabric", "aws libfabric")
+"""Names of NCCL's network on EFA."""
 READS_GAPS: Final = (2, 26, 2)
 """NCCL from this version on looks beyond an empty row."""
 ROCE_OVERHEAD_BYTES: Final = 96
@@ -128,7 +130,13 @@ def _by_wish(looked: Looked, found: Sequence[Judged], wish: str) -> tuple[Port, 
 
 def _absent(looked: Looked, root: Path, found: Sequence[Judged], environment: Mapping[str, str]) -> None:
     """Adapters that were promised, and cannot be used."""
-    wanted = environment.get("NCCL_NET", "").lower() == "ib"
+    net = environment.get("NCCL_NET", "").lower()
+    wanted = net == "ib"
+    if net in LIBFABRIC and not limits.has_plugin(root, environment.get("LD_LIBRARY_PATH", "")):
+        looked.warnings.append(
+            f"NCCL_NET: {environment['NCCL_NET']} is a plugin's, and no libnccl-net is in the image: NCCL will fail at once; "
+            "install aws-ofi-nccl"
+        )
     if not looked.used and (found or wanted) and not looked.faults:
         reasons = "; ".join(f"{j.adapter.name}: {j.why_not}" for j in found[:8] if j.why_not is not None)
         message = f"no RDMA adapter can be used ({reasons or 'there is none in /sys/class/infiniband'})"

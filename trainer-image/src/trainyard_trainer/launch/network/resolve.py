@@ -21,6 +21,10 @@ from trainyard_trainer.launch.network.tree import Interface
 
 GLOO: Final = "GLOO_SOCKET_IFNAME"
 NCCL: Final = "NCCL_SOCKET_IFNAME"
+RECORDS: Final = "TORCH_FR_BUFFER_SIZE"
+OLD_RECORDS: Final = "TORCH_NCCL_TRACE_BUFFER_SIZE"
+RENAMED: Final = (2, 8)
+"""torch from this version on reads RECORDS (pytorch#152563), and warns in every process where OLD_RECORDS is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,7 @@ def _cuda(
     found.facts.append(Fact("NCCL version", version, seen or "Python packages and libraries"))
     found.facts.append(Fact("shared memory", str(around.shm_bytes or 0), "statvfs /dev/shm", "bytes"))
     found.warnings.extend(filter(None, [limits.shm_doubt(around.shm_bytes)]))
+    found.settings.extend(_flight_records(around, environment))
     accelerators = tree.accelerators(root)
     found.warnings.extend(_topology(around, environment, accelerators))
     if not part.several:
@@ -202,6 +207,14 @@ def _cuda(
         if direct is False:
             found.warnings.append(f"GPUDirect is off: every message goes through the host's memory ({why})")
     return looked.alike(nccl, direct if looked.used else None, mtu), tuple(port.device for port in looked.used)
+
+
+def _flight_records(around: Surroundings, environment: Mapping[str, str]) -> Iterator[Resolved]:
+    """How many collectives torch remembers, by the name that an old one reads."""
+    torch, records = limits.torch_version(around.packages), environment.get(RECORDS, "")
+    if torch is not None and torch < RENAMED and records and OLD_RECORDS not in environment:
+        version = ".".join(map(str, torch))
+        yield Resolved(OLD_RECORDS, records, f"the name of {RECORDS} in torch {version}, which keeps none by itself")
 
 
 def _topology(
