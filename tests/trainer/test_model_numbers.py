@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
-from trainyard.api.trainer import PRESETS, TrainerConfig
-from trainyard.planner.memory import layer_activations
-from trainyard.planner.model import KEEP_GATHERED_BYTES, VOCABULARY, model_of
-from trainyard_trainer.data import corpus
+from trainyard.api.trainer import BYTE_VOCABULARY, PRESETS, Shape, TrainerConfig
+from trainyard.planner.memory import layer_activations, layer_input
+from trainyard.planner.model import KEEP_GATHERED_BYTES, model_of
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel import shard
 
@@ -19,30 +18,65 @@ def config(preset: str, **data: int) -> TrainerConfig:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_parameters_are_counted_as_they_are(preset: str) -> None:
     with torch.device("meta"):
-        network = Transformer(PRESETS[preset], corpus.VOCABULARY, 10000.0)
+        network = Transformer(PRESETS[preset], BYTE_VOCABULARY, 10000.0)
     assert model_of(config(preset)).parameters == sum(parameter.numel() for parameter in network.parameters())
 
 
+PUBLISHED = {
+    "1b": (128_256, 1_235_814_400),  # Llama 3.2 1B
+    "3b": (128_256, 3_212_749_824),  # Llama 3.2 3B
+    "7b": (128_256, 8_030_261_248),  # Llama 3 8B
+    "13b": (32_000, 13_015_864_320),  # Llama 2 13B
+    "34b": (32_000, 33_743_970_304),  # Code Llama 34B
+    "70b": (32_000, 68_976_648_192),  # Llama 2 70B
+}
+"""Vocabulary and parameters of the published models whose shapes the presets have."""
+
+
+@pytest.mark.parametrize("preset", PUBLISHED)
+def test_with_their_vocabulary_presets_are_the_published_models(preset: str) -> None:
+    vocabulary, parameters = PUBLISHED[preset]
+    config = TrainerConfig.model_validate({"model": {"preset": preset, "vocabulary": vocabulary}})
+    with torch.device("meta"):
+        network = Transformer.of(config.model)
+    assert sum(parameter.numel() for parameter in network.parameters()) == parameters
+    assert model_of(config).parameters == parameters
+
+
 def test_the_trainers_own_numbers_are_known() -> None:
-    assert (VOCABULARY, KEEP_GATHERED_BYTES) == (corpus.VOCABULARY, shard.KEEP_GATHERED_BYTES)
+    assert shard.KEEP_GATHERED_BYTES == KEEP_GATHERED_BYTES
 
 
 @pytest.mark.parametrize(("preset", "rows", "tokens"), [("tiny", 4, 64), ("small-lm", 2, 256)])
 def test_what_a_layer_keeps_for_the_backward_pass_is_within_5_percent(preset: str, rows: int, tokens: int) -> None:
     shape = PRESETS[preset]
-    network = Transformer(shape, corpus.VOCABULARY, 10000.0)
+    model = model_of(config(preset, sequenceLength=tokens, microBatch=rows))
+    assert shape.layers * layer_activations(model, rows) == pytest.approx(kept(shape, rows, tokens), rel=0.05)
+
+
+@pytest.mark.parametrize(("preset", "rows", "tokens"), [("tiny", 4, 64), ("small-lm", 2, 256)])
+def test_a_layer_that_is_computed_again_keeps_its_input_alone(preset: str, rows: int, tokens: int) -> None:
+    shape = PRESETS[preset]
+    model = model_of(config(preset, sequenceLength=tokens, microBatch=rows))
+    more = kept(shape._replace(layers=2 * shape.layers), rows, tokens, recomputes=True)
+    assert shape.layers * layer_input(model, rows) == more - kept(shape, rows, tokens, recomputes=True)
+
+
+def kept(shape: Shape, rows: int, tokens: int, recomputes: bool = False) -> float:
+    """Bytes that all layers keep for the backward pass, counted."""
+    network = Transformer(shape, BYTE_VOCABULARY, 10000.0)
+    for block in network.blocks.values():
+        block.recomputes = recomputes
     weights = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
-    kept: dict[int, Tensor] = {}
+    storages: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage().data_ptr()
         if storage not in weights:
-            kept[storage] = tensor  # held, so that its storage is not used again
+            storages[storage] = tensor  # held, so that its storage is not used again
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         network(torch.zeros((rows, tokens), dtype=torch.int64))
     beside = rows * tokens * (8 + 2 * shape.width * 4)  # tokens, and the last norm's input and result
-    counted = sum(tensor.untyped_storage().nbytes() for tensor in kept.values()) - beside
-    model = model_of(config(preset, sequenceLength=tokens, microBatch=rows))
-    assert shape.layers * layer_activations(model, rows) == pytest.approx(counted, rel=0.05)
+    return sum(tensor.untyped_storage().nbytes() for tensor in storages.values()) - beside

@@ -53,7 +53,7 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
     agree_on_data(session, text)
 
     with torch.device("meta"):
-        model = Transformer(config.model.shape, corpus.VOCABULARY, config.model.rope_theta)
+        model = Transformer.of(config.model)
     size = sum(parameter.numel() for parameter in model.parameters())
     precision = torch.bfloat16 if config.precision == "bfloat16" else None
     spread = Spread(model, session.mesh, session.device, config.parallel, precision)

@@ -18,8 +18,9 @@ class SourceConfig(TrainerModel):
     """Glob patterns of text files, each of which is a document, absolute in the pod, ** for any depth; read by data.tokenizer, or
     as bytes."""
     tokens: tuple[Pattern, ...] = Field(default=(), max_length=256)
-    """Glob patterns of token files, which are mapped into memory and never read as a whole: .npy (one axis of uint16 or uint32), .bin
-    with the header of llm.c, .bin with a Megatron .idx beside it, or .bin without a header, whose type is `type`."""
+    """Glob patterns of token files, which are mapped into memory and never read as a whole: .npy (one axis of uint16 or
+    uint32), .bin with the header of llm.c, .bin with a Megatron .idx beside it, or .bin without a header, whose type is
+    `type`."""
     type: Literal["uint16", "uint32"] | None = None
     """Type of the tokens in .bin files without a header."""
     dataset: str | None = Field(default=None, min_length=1, max_length=4096)
@@ -31,7 +32,8 @@ class SourceConfig(TrainerModel):
     synthetic: int | None = Field(default=None, ge=2, le=1 << 50)
     """Number of tokens that are made up by a fixed function of their position: for measuring, there is nothing to learn."""
     weight: float | None = Field(default=None, gt=0.0, le=1e9)
-    """Share of the samples, relative to the other sources' weights. Left out for all: each sample of all sources once in an epoch."""
+    """Share of the samples, relative to the other sources' weights. Left out for all: each sample of all sources once in an
+    epoch."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -61,8 +63,8 @@ class DataConfig(TrainerModel):
     """Token that ends a document, such as the tokenizer's end of text: put behind each text, and looked for in token files where
     packing is masked. Of bytes it is 256."""
     packing: Literal["continuous", "masked"] = "continuous"
-    """Samples are cut from documents laid end to end. masked: a token sees only its own document, positions begin anew with each, and
-    the first token of a document is nobody's to predict."""
+    """Samples are cut from documents laid end to end. masked: a token sees only its own document, positions begin anew with
+    each, and the first token of a document is nobody's to predict."""
     sequence_length: int = Field(default=128, ge=1, le=1048576)
     """Tokens of a sample."""
     global_batch: int = Field(default=16, ge=1, le=1048576)

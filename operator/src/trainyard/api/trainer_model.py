@@ -53,7 +53,8 @@ class TrainerModel(ApiModel):
 
 class RopeScaling(TrainerModel):
     """Positions beyond those of an earlier training, as in Llama 3.1: wavelengths longer than originalLength / lowFrequencyFactor
-    are stretched by factor, those shorter than originalLength / highFrequencyFactor stay, and in between it goes over smoothly."""
+    are stretched by factor, those shorter than originalLength / highFrequencyFactor stay, and in between it goes over
+    smoothly."""
 
     factor: float = Field(ge=1.0, le=1e6)
     """By how much long wavelengths are stretched."""
@@ -102,8 +103,8 @@ class ModelConfig(TrainerModel):
     max_sequence_length: int | None = Field(default=None, ge=1, le=1 << 30)
     """Longest sequence that the model is meant for, in tokens; data.sequenceLength may not exceed it. Left out: no limit."""
     from_: str | None = Field(default=None, alias="from", min_length=1, max_length=4096)
-    """Folder in the pod with a Hugging Face checkpoint of a LlamaForCausalLM (config.json, safetensors) to begin with, in the place
-    of random weights; a checkpoint of the job itself goes before it. The fields above must describe the same model."""
+    """Folder in the pod with a Hugging Face checkpoint of a LlamaForCausalLM (config.json, safetensors) to begin with, in the
+    place of random weights; a checkpoint of the job itself goes before it. The fields above must describe the same model."""
 
     @property
     def shape(self) -> Shape:

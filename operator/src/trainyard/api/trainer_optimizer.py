@@ -15,8 +15,8 @@ class OptimizerConfig(TrainerModel):
     learning_rate: float = Field(default=3e-3, gt=0.0, le=10.0)
     """Learning rate after the warm-up."""
     schedule: Literal["cosine", "linear", "wsd"] = "cosine"
-    """How it comes down after the warm-up: half a cosine; a straight line; or wsd (warm-up, stable, decay), which stays until the last
-    decayFraction of the steps and goes down in a straight line there."""
+    """How it comes down after the warm-up: half a cosine; a straight line; or wsd (warm-up, stable, decay), which stays until
+    the last decayFraction of the steps and goes down in a straight line there."""
     decay_fraction: float = Field(default=0.1, gt=0.0, le=1.0)
     """Of all steps, those in which the schedule wsd goes down."""
     final_fraction: float = Field(default=0.1, ge=0.0, le=1.0)
@@ -34,14 +34,14 @@ class OptimizerConfig(TrainerModel):
 
 
 class DivergenceConfig(TrainerModel):
-    """What happens to a step whose numbers went astray. All ranks decide the same, by sums that they share. Of a loss or gradient that
-    is not finite the step is computed once more, to name the rank and the layer where it began, or to see that it does not come
-    again."""
+    """What happens to a step whose numbers went astray. All ranks decide the same, by sums that they share. Of a loss or
+    gradient that is not finite the step is computed once more, to name the rank and the layer where it began, or to see that
+    it does not come again."""
 
     on_non_finite: Literal["stop", "skip", "rollback"] = "stop"
-    """For a loss or a gradient that is infinite or not a number. skip: the weights stay as they were, and the next step takes the next
-    samples. rollback: they go back to the last committed checkpoint, and the next step takes the next samples. stop: training
-    fails."""
+    """For a loss or a gradient that is infinite or not a number. skip: the weights stay as they were, and the next step takes
+    the next samples. rollback: they go back to the last committed checkpoint, and the next step takes the next samples. stop:
+    training fails."""
     on_spike: Literal["ignore", "skip", "rollback", "stop"] = "ignore"
     """For a loss above spikeFactor times the median of the spikeWindow steps before, as many as there are, at least 8."""
     spike_factor: float = Field(default=2.0, gt=1.0, le=1e6)

@@ -56,13 +56,15 @@ def memory(model: Model, mesh: Mesh) -> Memory:
     on_their_way = (
         micro_batches if model.schedule == "gpipe" and mesh.pipeline > 1 else min(mesh.pipeline, micro_batches)
     )
+    kept = on_their_way * layers * layer_activations(model, rows)
+    if model.recomputes:  # the inputs of all layers, and what the one keeps that is computed again
+        kept = on_their_way * layers * layer_input(model, rows) + layer_activations(model, rows)
     return Memory(
         weights=owned * MASTER_BYTES,
         gradients=owned * MASTER_BYTES + accumulated,
         optimizer=owned * 2 * MASTER_BYTES,
         gathered=gathered * model.value_bytes,
-        activations=on_their_way * layers * layer_activations(model, rows) / mesh.tensor
-        + logits(model, rows) / mesh.tensor,
+        activations=(kept + logits(model, rows)) / mesh.tensor,
     )
 
 
@@ -75,6 +77,11 @@ def layer_activations(model: Model, rows: int) -> float:
     """
     numbers = 8 * model.width + 3 * model.kv_width + 4 * model.hidden
     return float(rows * model.sequence * numbers * model.value_bytes)
+
+
+def layer_input(model: Model, rows: int) -> float:
+    """Bytes of the residual stream of so many samples: all that a layer keeps that is computed again (Chen et al. 2016)."""
+    return float(rows * model.sequence * model.width * model.value_bytes)
 
 
 def logits(model: Model, rows: int) -> float:

@@ -12,8 +12,6 @@ from typing import Final
 
 from trainyard.api.trainer import TrainerConfig
 
-VOCABULARY: Final = 260
-"""Of the built-in trainer, which reads bytes."""
 MASTER_BYTES: Final = 4
 """Of a master weight, of a gradient that is summed up, and of each of AdamW's two means: all in float32."""
 KEEP_GATHERED_BYTES: Final = 256 * 2**20
@@ -28,7 +26,7 @@ class Model:
 
     sequence: tokens of a sample; global_batch: samples of a step; micro_batch: most that a rank computes at once.
     value_bytes: of an activation and of a weight in use. reshard, schedule, hierarchical, compression, rank, share: as in
-    spec.trainer.parallel.
+    spec.trainer.parallel. recomputes: a layer keeps its input alone, and is computed again in the backward pass.
     """
 
     layers: int
@@ -44,6 +42,7 @@ class Model:
     value_bytes: int
     reshard: str = "auto"
     schedule: str = "1f1b"
+    recomputes: bool = False
     hierarchical: bool = False
     compression: str = "none"
     rank: int = 4
@@ -100,14 +99,15 @@ def model_of(config: TrainerConfig) -> Model:
         heads=shape.heads,
         kv_heads=shape.kv_heads,
         hidden=shape.hidden,
-        vocabulary=VOCABULARY,
+        vocabulary=config.model.vocabulary,
         tied=shape.tie_embeddings,
         sequence=data.sequence_length,
         global_batch=data.global_batch,
         micro_batch=data.micro_batch,
-        value_bytes=2 if config.precision == "bfloat16" else 4,
+        value_bytes=4 if config.precision == "float32" else 2,
         reshard=config.parallel.reshard,
         schedule=config.parallel.schedule,
+        recomputes=config.activation_checkpointing == "block",
         hierarchical=config.parallel.all_reduce == "hierarchical",
         compression=config.parallel.compression.method,
         rank=config.parallel.compression.rank,

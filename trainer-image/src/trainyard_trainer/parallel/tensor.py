@@ -36,7 +36,7 @@ SEQUENCE = Shard(1)
 def split(model: Transformer, mesh: DeviceMesh) -> None:
     """Cut a model, or a stage of one, over a mesh of the one axis `tensor`. It has to have no memory yet (meta device)."""
     whole_sequence = PrepareModuleInput(
-        input_layouts=(SEQUENCE, None, None), desired_input_layouts=(Replicate(), None, None)
+        input_layouts=(SEQUENCE, None, None, None), desired_input_layouts=(Replicate(), None, None, None)
     )
     block: dict[str, ParallelStyle] = {
         "attention_norm": SequenceParallel(),
