@@ -10,12 +10,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainyard.api.trainer import InvalidTrainerConfig, TrainerConfig, parse
 from trainyard.contract import env
 from trainyard.contract.codec import ContractError
 from trainyard.contract.plan import Checkpoints, Plan, decode
+
+if TYPE_CHECKING:
+    from trainyard.api.trainer import TrainerConfig
 
 
 class BadConfiguration(ValueError):
@@ -47,7 +49,12 @@ def assignment(
     config_file: str | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> Assignment:
-    """What to do. With a plan, config_file and checkpoints are ignored: the plan says both."""
+    """What the built-in trainer is to do. With a plan, config_file and checkpoints are ignored: the plan says both."""
+    from trainyard.api.trainer import (
+        InvalidTrainerConfig,
+        parse,
+    )  # needs pydantic, which an image of one's own may not have
+
     plan = read_plan(environment)
     try:
         if plan is not None:

@@ -27,25 +27,27 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as StillThere
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final, NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from trainyard.contract import env
 from trainyard.contract.codec import dumps
-from trainyard.contract.plan import Axis, Lineage, Mark
+from trainyard.contract.plan import Axis, Lineage, Mark, Plan
+from trainyard.contract.plan import Checkpoints as Settings
 
 from trainyard_trainer.asked import Requests
 from trainyard_trainer.checkpoint.distributed import Checkpoints, SaveFailed, What, tensors
 from trainyard_trainer.checkpoint.measured import Measured
 from trainyard_trainer.checkpoint.pace import gives_up
-from trainyard_trainer.checkpoint.record import Training
+from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.refusals import compare, lasting_errors_are_the_users
 from trainyard_trainer.checkpoint.store import Folder, last_attempt
 from trainyard_trainer.configuration import Assignment, local_environment
@@ -62,11 +64,34 @@ DRAIN_SECONDS = 20.0
 """For the end of a save when the training has failed; the launcher ends the others 5 s after the first."""
 
 
+class Part(Protocol):
+    """What a session needs to know of what a rank is to do."""
+
+    @property
+    def plan(self) -> Plan | None: ...
+
+    @property
+    def checkpoints(self) -> Settings | None: ...
+
+
+class State(NamedTuple):
+    """What is saved of a training. of: all of it as tensors by name. fits: raises where a commit is of something else."""
+
+    of: Callable[[nn.Module, Optimizer], dict[str, Tensor]]
+    fits: Callable[[CommitRecord, Training, Callable[[str, str], None]], None]
+
+
+_ALL: Final = State(tensors, compare)
+
+
 class Session:
     """One rank of one attempt. Every method but the properties is called by all ranks in the same order."""
 
-    def __init__(self, assignment: Assignment, mesh: DeviceMesh, device: torch.device, requests: Requests) -> None:
+    def __init__(
+        self, assignment: Part, mesh: DeviceMesh, device: torch.device, requests: Requests, state: State = _ALL
+    ) -> None:
         plan, settings = assignment.plan, assignment.checkpoints
+        self._state = state
         self.mesh, self.device = mesh, device
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.report = Reporter.from_environment(self.rank)
@@ -78,6 +103,7 @@ class Session:
         self._stop = self._save = self._fresh = self._busy = self._late = False
         self._measured = Measured(settings, self.ranks)
         self.steps_done = 0
+        self.resumed = False
         if settings is not None:
             root = Path(settings.folder)
             lineage = plan.lineage if plan else Lineage()
@@ -176,13 +202,14 @@ class Session:
         if self._store is not None:
             store = self._store
             self.report.phase(Phase.LOAD, 0)
-            state = tensors(model, optimizer)
+            state = self._state.of(model, optimizer)
             with lasting_errors_are_the_users():
-                record = store.load(state, lambda record: compare(record, training, self._warn))
+                record = store.load(state, lambda record: self._state.fits(record, training, self._warn))
+            self.resumed = record is not None
             self.steps_done = record.step if record else 0
             self._open_history(self.steps_done)
             store.warm(state)
-            optimizer.register_step_pre_hook(lambda *_: self._wait_for_the_copy(store))
+            optimizer.register_step_pre_hook(lambda *_: self.wait_for_the_copy())
         return self.steps_done
 
     def step_done(
@@ -211,7 +238,7 @@ class Session:
         self._finish()
         mark = Mark(self.attempt, self.steps_done)
         if self._store.last is None or self._store.last.record.mark != mark:
-            state, what = tensors(model, optimizer), What(self.steps_done, samples, training)
+            state, what = self._state.of(model, optimizer), What(self.steps_done, samples, training)
             if wait:
                 self._store.save(state, what)
             else:
@@ -294,8 +321,10 @@ class Session:
         dist.all_reduce(vector)
         return bool(vector.item() > 0)
 
-    def _wait_for_the_copy(self, store: Checkpoints) -> None:
-        if store.flight is not None and not store.flight.copied.done():
+    def wait_for_the_copy(self) -> None:
+        """Until what is being saved may change; the optimizer's next step calls it by itself."""
+        store = self._store
+        if store is not None and store.flight is not None and not store.flight.copied.done():
             began = time.monotonic()
             store.staged()
             self._measured.stall_seconds += time.monotonic() - began
@@ -340,3 +369,32 @@ def describe(assignment: Assignment, data: str) -> Training:
     trainer = assignment.trainer
     configuration = hashlib.sha256(dumps(trainer.to_manifest()).encode()).hexdigest()
     return Training(trainer.seed, data, trainer.model.shape._asdict(), configuration)
+
+
+# The functions for a script of one's own, under the name by which it imports them.
+from trainyard_trainer.own import (  # noqa: E402
+    end,
+    join,
+    load,
+    mesh,
+    report,
+    save,
+    seed,
+    should_save,
+    should_stop,
+)
+
+__all__ = [
+    "Session",
+    "State",
+    "describe",
+    "end",
+    "join",
+    "load",
+    "mesh",
+    "report",
+    "save",
+    "seed",
+    "should_save",
+    "should_stop",
+]

@@ -1,0 +1,80 @@
+"""The examples of trainer-image/examples: each is stopped in the middle, and goes on as if it had never been.
+
+What an example imports is imported here, once, and its ranks are forked from this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+from pathlib import Path
+
+import pytest
+from support.processes import Ended, plan_file, run
+from trainyard.contract import env
+from trainyard.contract.exits import Exit
+from trainyard_trainer import session
+from trainyard_trainer.history import NAME
+from trainyard_trainer.report import CheckpointDurable, StepDone, StopAcknowledged
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "trainer-image" / "examples"
+RANKS = 2
+LEAVES_AFTER = 5
+
+
+def trained(example: str, folder: Path, checkpoints: Path, *, stop: bool, ranks: int = RANKS, **plan) -> list[Ended]:
+    """One attempt of an example. stop: rank 1 is asked to leave when it has done LEAVES_AFTER steps."""
+    folder.mkdir()
+    stop_file = folder / "stop"
+    reports = session.report
+
+    def and_then_stop(step: int, *arguments, **keywords) -> float:
+        if step == LEAVES_AFTER:
+            stop_file.write_text("{}")
+        return reports(step, *arguments, **keywords)
+
+    def work(rank: int) -> int:
+        if stop and rank == ranks - 1:
+            session.report = and_then_stop
+        os.environ[env.STOP_FILE] = str(stop_file if rank == ranks - 1 else folder / "never")
+        try:
+            runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    given = plan_file(folder / "plan.json", checkpoints, ranks=ranks, **plan)
+    return run(work, ranks, folder / "gang", environments=dict.fromkeys(range(ranks), given))
+
+
+def losses(checkpoints: Path) -> list[tuple[int, str]]:
+    """Step and loss, to the last bit, of what counts."""
+    lines = map(json.loads, (checkpoints / NAME).read_text().splitlines())
+    return [(line["step"], line["loss"]) for line in lines]
+
+
+def told(ended: Ended, kind: type) -> list[int]:
+    return [report.step for report in ended.reports if isinstance(report, kind)]
+
+
+@pytest.mark.parametrize("example", ["ddp.py"])
+def test_an_example_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, example: str) -> None:
+    whole = trained(example, tmp_path / "whole", tmp_path / "undisturbed", stop=False)
+    assert [end.code for end in whole] == [Exit.DONE] * RANKS, whole[0].output + whole[1].output
+    expected = losses(tmp_path / "undisturbed")
+    steps = len(expected)
+    assert [step for step, _ in expected] == list(range(1, steps + 1))
+    assert steps > LEAVES_AFTER + 3
+
+    checkpoints = tmp_path / "checkpoints"
+    left = trained(example, tmp_path / "left", checkpoints, stop=True, every_steps=3)
+    assert [end.code for end in left] == [Exit.YIELDED] * RANKS, left[0].output + left[1].output
+    assert [told(end, StopAcknowledged) for end in left] == [[LEAVES_AFTER]] * RANKS
+    assert told(left[0], CheckpointDurable) == [3, LEAVES_AFTER]
+
+    history = [(1, LEAVES_AFTER)]
+    resumed = trained(example, tmp_path / "resumed", checkpoints, stop=False, attempt=2, history=history)
+    assert [end.code for end in resumed] == [Exit.DONE] * RANKS, resumed[0].output
+    assert told(resumed[0], StepDone) == list(range(LEAVES_AFTER + 1, steps + 1))
+    assert losses(checkpoints) == expected
