@@ -20,7 +20,8 @@ from trainyard_trainer.launch.progress import (
     KEPT_WARNINGS,
     MOST_SENT,
     Progress,
-    durable_seconds,
+    at,
+    durable_in,
     heard,
     newest_commit,
     phase_of,
@@ -43,12 +44,17 @@ reports = st.one_of(
         step_seconds=finite,
         grad_norm=finite | st.none(),
         digest=texts,
+        waited_seconds=finite | st.none(),
+        data_seconds=finite,
+        mfu=finite | st.none(),
     ),
     st.builds(report.CheckpointStarted, **SAID, step=steps, attempt=st.integers(1, 2), path=texts),
     st.builds(
         report.CheckpointDurable, **SAID, step=steps, attempt=st.integers(1, 2), path=texts, bytes=steps, seconds=finite
     ),
     st.builds(report.StopAcknowledged, **SAID, step=steps),
+    st.builds(report.Beat, **SAID, entered=steps, waits_in=texts, memory_bytes=st.integers(), cpu_seconds=finite),
+    st.builds(report.SaveExpected, **SAID, seconds=finite, basis=texts),
     st.builds(
         report.SentInStep,
         **SAID,
@@ -144,9 +150,17 @@ def test_a_path_that_is_too_long_is_not_repeated():
 
 def test_time_until_durable_is_the_rest_of_the_step_and_a_save():
     progress = after(step(1, at=100.0, seconds=10.0), durable(1, seconds=4.0))
-    assert durable_seconds([progress], now=103.0) == pytest.approx(7.0 + 4.0)
-    assert durable_seconds([progress], now=500.0) == pytest.approx(4.0)
-    assert durable_seconds([after(step(1))], now=0.0) is None
+    assert durable_in([progress], now=103.0).seconds == pytest.approx(7.0 + 4.0)
+    assert durable_in([progress], now=500.0).seconds == pytest.approx(4.0)
+    assert durable_in([after(step(1))], now=0.0) is None
+
+
+def test_before_the_first_save_the_estimate_says_what_it_rests_on():
+    expected = report.SaveExpected(at=0.0, rank=0, seconds=30.0, basis="attempt 1 took as long")
+    known = durable_in([after(expected, step(1, at=100.0, seconds=10.0))], now=103.0)
+    assert (known.seconds, known.basis) == (pytest.approx(37.0), "attempt 1 took as long")
+    measured = durable_in([after(expected, durable(1, seconds=4.0))], now=0.0)
+    assert (measured.seconds, measured.basis) == (4.0, "saves of this attempt")
 
 
 def test_warnings_are_few_and_their_reasons_bounded():
@@ -173,15 +187,21 @@ def test_what_a_step_sends_is_told_by_axis_and_class_beside_what_was_predicted()
 # Silence
 
 
-def test_nobody_is_judged_before_the_first_step_or_after_the_last():
-    assert patience_seconds(after(enter(Phase.INIT)), 120.0) is None
+def test_who_never_spoke_and_who_is_done_is_not_judged():
+    assert patience_seconds(Progress(), 120.0) is None
     assert patience_seconds(after(step(1), enter(Phase.DONE)), 120.0) is None
+
+
+@pytest.mark.parametrize("phase", sorted(hang.UNMEASURED_SECONDS))
+def test_every_phase_without_a_usual_length_has_a_deadline_of_its_own(phase):
+    assert patience_seconds(after(enter(phase)), 120.0) == hang.UNMEASURED_SECONDS[phase]
+    assert patience_seconds(after(enter(phase)), 9999.0) == 9999.0 + hang.MARGIN_SECONDS
 
 
 def test_patience_follows_what_is_usual():
     assert patience_seconds(after(step(1, seconds=1.0)), 120.0) == 180.0
     assert patience_seconds(after(step(1, seconds=60.0)), 120.0) == 600.0
-    assert patience_seconds(after(step(1), enter(Phase.SAVE)), 120.0) == hang.UNMEASURED_SECONDS
+    assert patience_seconds(after(step(1), enter(Phase.SAVE)), 120.0) == hang.UNMEASURED_SECONDS[Phase.SAVE]
     saved_slowly = after(step(1), durable(1, seconds=300.0), enter(Phase.SAVE))
     assert patience_seconds(saved_slowly, 120.0) == 3000.0
 
@@ -191,6 +211,51 @@ def test_the_one_with_fewest_steps_is_behind_and_then_the_longest_silent():
     assert furthest_behind([(0, ahead), (1, behind)], 120.0, 300.0, 0.0).rank == 1
     longer = replace(behind, heard=20.0)
     assert furthest_behind([(1, behind), (2, longer)], 120.0, 300.0, 0.0).rank == 2
+
+
+def beat(entered, waits_in="", cpu=0.0):
+    return report.Beat(at=0.0, rank=0, entered=entered, waits_in=waits_in, memory_bytes=1, cpu_seconds=cpu)
+
+
+def silent_since(heard_at, *said, beat_at=None):
+    return replace(after(step(7), *said), heard=heard_at, beat=beat_at)
+
+
+def test_the_one_that_waits_in_no_collective_is_missing_in_the_one_that_others_wait_in():
+    waiting = silent_since(0.0, beat(1234, "all_reduce 1234 of default_pg"), beat_at=299.0)
+    missing = silent_since(1.0, beat(1233), beat_at=299.0)
+    found = furthest_behind([(0, waiting), (1, missing), (2, waiting)], 120.0, 300.0, 0.0)
+    assert (found.rank, found.others, found.others_in) == (1, (0, 2), "all_reduce 1234 of default_pg")
+    assert hang.sentence(found) == (
+        "rank 1 is behind: silent for 299 s after step 7; it has not entered all_reduce 1234 of default_pg, in which "
+        "ranks 0, 2 wait"
+    )
+
+
+def test_where_all_of_a_pod_wait_the_one_that_is_missing_is_elsewhere():
+    waiting = silent_since(0.0, beat(9, "all_gather 9 of mesh_shard"), beat_at=299.0)
+    found = furthest_behind([(0, waiting)], 120.0, 300.0, 0.0)
+    assert hang.sentence(found) == (
+        "rank 0 is behind: silent for 300 s after step 7, waiting in all_gather 9 of mesh_shard, which another rank has not entered"
+    )
+
+
+def test_a_process_whose_heart_stops_is_frozen_in_any_phase():
+    loading = replace(after(enter(Phase.LOAD), beat(3)), heard=0.0, beat=200.0)
+    frozen = replace(loading, beat=10.0)
+    assert furthest_behind([(0, loading), (1, loading)], 120.0, 300.0, 0.0) is None
+    found = furthest_behind([(0, loading), (1, frozen)], 120.0, 300.0, 0.0)
+    assert (found.rank, found.frozen) == (1, True)
+    assert furthest_behind([(0, loading), (1, frozen)], 120.0, 300.0, awake_since=299.0) is None
+
+
+def test_own_time_is_compared_over_many_steps_and_leaves_out_the_first():
+    told = [replace(step(n, seconds=1.0), waited_seconds=0.25) for n in range(1, 22)]
+    assert after(*told[:-1]).own_seconds is None
+    progress = after(replace(told[0], step_seconds=60.0), *told[1:])
+    assert progress.own_seconds == 0.75
+    assert at(3, progress, now=0.0).own_seconds == 0.75
+    assert after(step(1), *(step(n) for n in range(2, 40))).own_seconds is None, "where it was not measured"
 
 
 @given(st.lists(st.floats(0, 1000), min_size=1, max_size=4), st.floats(0, 1000), st.floats(0, 1000))

@@ -9,6 +9,7 @@ from trainyard.contract.exits import RESERVED, Exit
 from trainyard.contract.plan import Mark
 from trainyard.contract.status import Commit, Fault
 from trainyard_trainer.launch.ending import Ended, Hang, Happened, Notice, ending, first_fault, signal_name
+from trainyard_trainer.launch.hang import Silence
 from trainyard_trainer.report import Failed
 
 NOTICE = Notice(10.0, "preempted")
@@ -52,7 +53,7 @@ def told(rank, code, time=30.0, **more):
         (happened(Ended(0, 78, 1.0, failed=CONFIGURATION)), Exit.CONFIGURATION),
         (happened(Ended(0, 1, 1.0, failed=CONFIGURATION)), Exit.FAILURE),
         (happened(1, told(1, -15, failed=CONFIGURATION)), Exit.CONFIGURATION),
-        (happened(0, hang=Hang(0, 5, 200.0, 1.0)), Exit.HANG),
+        (happened(0, hang=Hang(Silence(0, 5, 200.0), 1.0)), Exit.HANG),
         (happened(), Exit.FAILURE),
         (happened(error=Fault(-1, 1.0, "bug")), Exit.FAILURE),
         (happened(error=Fault(-1, 1.0, "no such program"), error_exit=Exit.CONFIGURATION), Exit.CONFIGURATION),
@@ -84,7 +85,7 @@ everything = st.builds(
     commit=st.none() | st.builds(Commit, st.just(1), st.integers(0, 9), st.text(max_size=5), time=times),
     resumed=st.none() | st.builds(Mark, st.integers(1, 2), st.integers(0, 9)),
     step=st.integers(0, 9),
-    hang=st.none() | st.builds(Hang, st.integers(0, 9), st.integers(0, 9), times, times),
+    hang=st.none() | st.builds(Hang, st.builds(Silence, st.integers(0, 9), st.integers(0, 9), times), times),
     overdue=st.booleans(),
 )
 

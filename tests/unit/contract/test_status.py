@@ -12,6 +12,7 @@ from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import (
     LAST_WORDS_BYTES,
+    At,
     Commit,
     Fault,
     LastWords,
@@ -33,6 +34,7 @@ def words_of(texts):
     faults = st.builds(Fault, numbers, finite, texts, st.none() | numbers, st.none() | texts)
     maybe = st.none() | texts
     troubles = st.builds(Trouble, texts, numbers, finite, texts, texts, maybe, maybe, numbers, st.booleans())
+    places = st.builds(At, numbers, numbers, numbers, texts, st.none() | finite, st.none() | finite)
     names, figures = st.lists(texts, max_size=50).map(tuple), st.none() | finite
     edges = st.lists(finite, max_size=30).map(tuple)
     preflights = st.builds(PreflightResult, texts, texts, finite, figures, figures, names, edges)
@@ -51,6 +53,7 @@ def words_of(texts):
         worker_exits=st.lists(st.integers(-64, 255), max_size=200).map(tuple),
         trouble=st.none() | troubles,
         preflight=st.none() | preflights,
+        behind=st.none() | places,
     )
 
 

@@ -7,7 +7,8 @@ texts cut first.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from trainyard.contract.codec import dumps, loads
 from trainyard.contract.network import PodNetwork, Trouble
@@ -61,6 +62,24 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class At:
+    """Where a worker is, for whoever compares it with the others of its gang.
+
+    rank: global. step: steps done. entered: collectives entered, over all process groups of the mesh: ranks of one pipeline stage
+    enter the same ones in the same order. waits_in: the collective in which it waits for others, "" where it waits in none.
+    beat_seconds: since its last heartbeat; None: it never had one. own_seconds: what of a step it did not wait for others, the
+    median of the last 20; None while there are fewer.
+    """
+
+    rank: int
+    step: int
+    entered: int = 0
+    waits_in: str = ""
+    beat_seconds: float | None = None
+    own_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A launcher's answer.
 
@@ -68,7 +87,9 @@ class Status:
     step: the last step that all local workers finished (0: none). loss, tokens_per_second: of the most recent report.
     notice: when the launcher was first asked to stop, in seconds since the epoch, and why.
     commit: the newest checkpoint known to be durable. resumed: the commit that this attempt started from.
-    durable_seconds: estimate of how long a save would take from now until durable; None while unknown.
+    durable_seconds: estimate of how long a save would take from now until durable; None while unknown. durable_basis: what it
+    rests on. ranks: where the workers are. phase_seconds: of the first worker, seconds of this attempt by phase. grad_norm, mfu:
+    of the most recent report. memory_bytes: of the worker that took most.
     network: what the pod found of its network; None until it has looked. preflight: how that ended, on all pods the same; None
     before, and where nothing was to be checked. trouble: what the libraries complained of, the likeliest cause first.
     """
@@ -88,6 +109,12 @@ class Status:
     commit: Commit | None = None
     resumed: Mark | None = None
     durable_seconds: float | None = None
+    durable_basis: str = ""
+    ranks: tuple[At, ...] = ()
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    grad_norm: float | None = None
+    mfu: float | None = None
+    memory_bytes: int | None = None
     fault: Fault | None = None
     warnings: tuple[str, ...] = ()
     network: PodNetwork | None = None
@@ -101,7 +128,7 @@ class LastWords:
 
     exit: the launcher's exit code. step: last finished step. commit: newest durable checkpoint. fault: first local failure.
     cause: one sentence. worker_exits: the workers' own exit codes (negative: signal), by local rank. trouble: the likeliest cause
-    that a library named. preflight: how it ended, where it failed.
+    that a library named. preflight: how it ended, where it failed. behind: after a hang, the worker that others wait for.
     """
 
     attempt: int
@@ -117,6 +144,7 @@ class LastWords:
     worker_exits: tuple[int, ...] = ()
     trouble: Trouble | None = None
     preflight: PreflightResult | None = None
+    behind: At | None = None
 
 
 def encode_status(status: Status) -> str:
@@ -150,7 +178,7 @@ def _within(words: LastWords, room: int) -> LastWords:
         fault = dataclasses.replace(fault, message=_cut(fault.message, room), signal=name)
     if commit is not None and len(commit.path) > room:
         commit = dataclasses.replace(commit, path="")
-    trouble, preflight = words.trouble, words.preflight
+    trouble, preflight, behind = words.trouble, words.preflight, words.behind
     if trouble is not None:
         trouble = dataclasses.replace(
             trouble,
@@ -176,6 +204,7 @@ def _within(words: LastWords, room: int) -> LastWords:
         worker_exits=words.worker_exits[:WORKER_EXITS],
         trouble=trouble,
         preflight=preflight,
+        behind=behind and dataclasses.replace(behind, waits_in=_cut(behind.waits_in, room)),
     )
 
 

@@ -23,7 +23,7 @@ from trainyard_trainer.launch.network import counters
 from trainyard_trainer.launch.network.finding import Finding
 from trainyard_trainer.launch.network.resolve import Part
 from trainyard_trainer.launch.network.signs import Signs
-from trainyard_trainer.launch.progress import Progress, durable_seconds, newest_commit, phase_of, step_of
+from trainyard_trainer.launch.progress import Progress, at, durable_in, newest_commit, phase_of, phase_seconds, step_of
 from trainyard_trainer.launch.workers import Worker
 from trainyard_trainer.launch.zygote import TRAINER_MODULE, Zygote
 
@@ -146,6 +146,7 @@ class Attempt:
     def status(self, own_warnings: Sequence[str]) -> Status:
         """What GET /v1/status says now. own_warnings: the launcher's own."""
         known = self.known()
+        now, durable = time.time(), durable_in(known, time.time())
         newest = max(known, key=lambda progress: progress.last_step_time or 0.0, default=Progress())
         told = [warning for worker in self.workers for warning in worker.progress.warnings]
         return Status(
@@ -163,7 +164,13 @@ class Attempt:
             notice_reason=self.notice.reason if self.notice else None,
             commit=newest_commit(known),
             resumed=next((progress.resumed for progress in known if progress.resumed), None),
-            durable_seconds=durable_seconds(known, time.time()),
+            durable_seconds=durable.seconds if durable else None,
+            durable_basis=durable.basis if durable else "",
+            ranks=tuple(at(worker.rank, worker.progress, time.monotonic()) for worker in self.workers),
+            phase_seconds=phase_seconds(known[0], now) if known else {},
+            grad_norm=newest.grad_norm,
+            mfu=newest.mfu,
+            memory_bytes=max((one.memory_bytes for one in known if one.memory_bytes is not None), default=None),
             fault=first_fault(self.ended(), self.notice),
             warnings=tuple(text[:WARNING_CHARACTERS] for text in [*own_warnings, *told][-WARNINGS:]),
             network=self.network,
@@ -174,7 +181,9 @@ class Attempt:
     def metrics_text(self) -> str:
         """What GET /metrics says now."""
         measured = [metrics.Measured(w.rank, w.alive, w.progress, w.reports.unreadable) for w in self.workers]
-        training = metrics.text(self.settings.plan, self.settings.node_rank, measured, self.notice, time.time())
+        training = metrics.text(
+            self.settings.plan, self.settings.node_rank, measured, self.notice, time.time(), time.process_time()
+        )
         rails = self.network.adapters if self.network is not None else ()
         return training + metrics.network_text(counters.count(Path("/"), rails), self.signs.found(), self.preflight)
 

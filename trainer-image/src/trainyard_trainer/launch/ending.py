@@ -14,8 +14,9 @@ from trainyard.contract.exits import RESERVED, Exit
 from trainyard.contract.network import Sign, Trouble
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import Finding, PreflightResult
-from trainyard.contract.status import Commit, Fault, LastWords
+from trainyard.contract.status import At, Commit, Fault, LastWords
 
+from trainyard_trainer.launch.hang import Silence, sentence
 from trainyard_trainer.report import Failed
 
 LAUNCHER = -1
@@ -58,11 +59,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """The worker that is furthest behind, and how long it has been silent."""
+    """The worker that is furthest behind. time: when that was found, since the epoch."""
 
-    rank: int
-    step: int
-    silent_seconds: float
+    silence: Silence
     time: float
 
 
@@ -113,7 +112,13 @@ def ending(happened: Happened) -> LastWords:
         worker_exits=tuple(worker.code for worker in happened.workers),
         trouble=trouble,
         preflight=happened.preflight if failed else None,
+        behind=_behind(happened.hang.silence) if code == Exit.HANG and happened.hang is not None else None,
     )
+
+
+def _behind(silence: Silence) -> At:
+    beat = silence.seconds if silence.frozen else 0.0
+    return At(silence.rank, silence.step, silence.entered, silence.waits_in, beat)
 
 
 def first_fault(workers: Iterable[Ended], notice: Notice | None) -> Fault | None:
@@ -134,11 +139,8 @@ def _verdict(happened: Happened) -> tuple[Exit, str, Fault | None]:
     if happened.error is not None:
         return happened.error_exit, happened.error.message, happened.error
     if happened.hang is not None:
-        message = (
-            f"rank {happened.hang.rank} is behind: silent for {happened.hang.silent_seconds:.0f} s "
-            f"after step {happened.hang.step}"
-        )
-        return Exit.HANG, message, Fault(happened.hang.rank, happened.hang.time, message)
+        message = sentence(happened.hang.silence)
+        return Exit.HANG, message, Fault(happened.hang.silence.rank, happened.hang.time, message)
     if happened.overdue:
         return Exit.FAILURE, f"{asked}, and still there at the deadline: killed", fault
     if any(_is_configuration(worker) for worker in happened.workers):

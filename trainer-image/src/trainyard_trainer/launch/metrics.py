@@ -13,7 +13,7 @@ from trainyard.contract.preflight import Finding, PreflightResult
 
 from trainyard_trainer.launch.ending import Notice
 from trainyard_trainer.launch.network import counters
-from trainyard_trainer.launch.progress import Progress, newest_commit
+from trainyard_trainer.launch.progress import Durable, Progress, durable_in, newest_commit
 from trainyard_trainer.report import Phase
 
 PREFIX = "trainyard_trainer_"
@@ -39,6 +39,28 @@ WORKER_METRICS: Final[tuple[tuple[str, str, str, Callable[[Measured], float | No
     ("gradient_norm", "gauge", "Norm of the whole gradient before clipping.", lambda w: w.progress.grad_norm),
     ("tokens_total", "counter", "Tokens of all ranks that this attempt trained on.", lambda w: w.progress.tokens),
     ("tokens_per_second", "gauge", "Tokens of all ranks over the last step.", lambda w: w.progress.tokens_per_second),
+    ("mfu", "gauge", "Model FLOP utilisation of the last step, 0 to 1.", lambda w: w.progress.mfu),
+    ("memory_bytes", "gauge", "Most memory taken: of the GPU, else of the process.", lambda w: w.progress.memory_bytes),
+    (
+        "step_own_seconds",
+        "gauge",
+        "Of a step, what it did not wait for others: median of 20.",
+        lambda w: w.progress.own_seconds,
+    ),
+    (
+        "waited_seconds_total",
+        "counter",
+        "Time in steps waiting for others in collectives.",
+        lambda w: w.progress.waited_seconds,
+    ),
+    ("data_seconds_total", "counter", "Time in steps waiting for samples.", lambda w: w.progress.data_seconds),
+    ("collectives_entered", "gauge", "Collectives entered, by the last heartbeat.", lambda w: w.progress.entered),
+    (
+        "heartbeat_cpu_seconds_total",
+        "counter",
+        "CPU time of the thread that beats.",
+        lambda w: w.progress.heartbeat_cpu_seconds,
+    ),
     ("checkpoints_total", "counter", "Checkpoints made durable by this attempt.", lambda w: w.progress.saves),
     ("checkpoint_step", "gauge", "Step of the newest durable checkpoint.", lambda w: _commit(w, "step")),
     ("checkpoint_bytes", "gauge", "Size of the newest durable checkpoint.", lambda w: _commit(w, "bytes")),
@@ -59,10 +81,19 @@ WORKER_METRICS: Final[tuple[tuple[str, str, str, Callable[[Measured], float | No
 """Name, kind, help and value of what every worker has one of."""
 
 
-def text(plan: Plan, node_rank: int, workers: Sequence[Measured], notice: Notice | None, now: float) -> str:
-    """All metrics of a pod. now: seconds since the epoch. A value that is not known yet is left out, not 0."""
+def text(
+    plan: Plan,
+    node_rank: int,
+    workers: Sequence[Measured],
+    notice: Notice | None,
+    now: float,
+    cpu_seconds: float | None = None,
+) -> str:
+    """All metrics of a pod. now: seconds since the epoch. cpu_seconds: of the launcher itself. A value that is not known yet is
+    left out, not 0."""
     who = {"namespace": plan.namespace, "job": plan.job, "attempt": str(plan.attempt), "node_rank": str(node_rank)}
-    waited = notice_to_durable_seconds(notice, [w.progress for w in workers])
+    known = [w.progress for w in workers]
+    waited, durable = notice_to_durable_seconds(notice, known), durable_in(known, now)
     in_phase = [(_labels(w, phase=p.value), float(w.progress.phase is p)) for w in workers for p in Phase]
     spent = [(_labels(w, phase=p.value), _spent(w, p, now)) for w in workers for p in Phase]
     warned = [(_labels(w, reason=r), float(n)) for w in workers for r, n in sorted(w.progress.warned.items())]
@@ -71,6 +102,8 @@ def text(plan: Plan, node_rank: int, workers: Sequence[Measured], notice: Notice
         _family("restarts", "gauge", "Attempts of the job before this one.", [({}, plan.attempt - 1)]),
         _family("notice_timestamp_seconds", "gauge", "When a stop was asked.", [({}, notice.time if notice else None)]),
         _family("notice_to_durable_seconds", "gauge", "From the notice to a durable checkpoint.", [({}, waited)]),
+        _family("durable_in_seconds", "gauge", "A save from now until durable, as estimated.", _durable(durable)),
+        _family("launcher_cpu_seconds_total", "counter", "CPU time of the launcher.", [({}, cpu_seconds)]),
         _family("phase", "gauge", "1 for the phase that the worker is in.", in_phase),
         _family("phase_seconds_total", "counter", "Time that the worker has spent in each phase.", spent),
         _family("warnings_total", "counter", "Warnings reported by the worker.", warned),
@@ -120,6 +153,10 @@ def notice_to_durable_seconds(notice: Notice | None, workers: Iterable[Progress]
     if notice is None or commit is None or commit.time < notice.time:
         return None
     return commit.time - notice.time
+
+
+def _durable(durable: Durable | None) -> list[Sample]:
+    return [({"basis": durable.basis}, durable.seconds)] if durable is not None else []
 
 
 def _sent(workers: Sequence[Measured], which: int) -> list[Sample]:

@@ -6,15 +6,17 @@ A report is a claim by a program that may be anybody's. It moves figures; it nev
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
-from trainyard.contract.status import Commit, WorkerPhase
+from trainyard.contract.status import At, Commit, WorkerPhase
 
 from trainyard_trainer.report import (
+    Beat,
     CheckpointDurable,
     Failed,
     Phase,
@@ -22,6 +24,7 @@ from trainyard_trainer.report import (
     PreflightDone,
     Report,
     ResumedFrom,
+    SaveExpected,
     SentInStep,
     StepDone,
     StopAcknowledged,
@@ -34,13 +37,18 @@ KEPT_WARNINGS = 8
 COUNTED_REASONS = 32
 """More reasons than this are counted as OTHER_REASON: each one is a series in somebody's Prometheus."""
 OTHER_REASON = "Other"
+COMPARED_STEPS = 20
+"""Over so many steps a rank's own time is looked at before it is compared with others': one slow step is nobody's fault."""
 LONGEST_PATH = 1024
 """Characters of a checkpoint's path; a longer one is not repeated (last words have 3,500 bytes for everything)."""
 
 MOST_SENT = 32
 """Series of what is sent: four axes, five classes and as many collectives make some 15; a program may claim anything."""
 
-MOST_BYTES = 2**63
+LONGEST_NAME = 80
+"""Characters of a collective's name."""
+
+MOST_BYTES = 2**62
 """More than any step sends, and still a float."""
 
 
@@ -58,6 +66,7 @@ WORKER_PHASES: Mapping[Phase, WorkerPhase] = {
     Phase.LOAD: WorkerPhase.LOADING,
     Phase.WARM_UP: WorkerPhase.TRAINING,
     Phase.TRAIN: WorkerPhase.TRAINING,
+    Phase.DATA: WorkerPhase.TRAINING,
     Phase.EVAL: WorkerPhase.TRAINING,
     Phase.SAVE: WorkerPhase.SAVING,
     Phase.DONE: WorkerPhase.ENDED,
@@ -68,15 +77,22 @@ WORKER_PHASES: Mapping[Phase, WorkerPhase] = {
 class Progress:
     """One worker, as far as it has spoken. Times named `_time` are seconds since the epoch, by the worker's clock.
 
-    heard: when its last report was read (the launcher's monotonic clock); None: it never spoke.
+    heard: when its last report but a beat was read (the launcher's monotonic clock); None: it never spoke. beat: the same of its
+    last beat, which is said whatever the training does. entered, waits_in: collectives entered, and the one that it waits in.
     phase_since: when its present phase began. phase_seconds: time spent in each phase that is over.
     step: steps done. smooth_step_seconds, smooth_save_seconds: moving averages, None before the first.
     commit: the newest durable checkpoint of this attempt. agreed_step: where all ranks agreed to stop.
     saves: checkpoints that became durable. warnings: the newest; warned: how many of each reason. preflight: how it ended.
     sent: bytes of a step along each axis of the mesh, counted and predicted.
+    own_recent: seconds of the last COMPARED_STEPS steps in which it did not wait for others. data_seconds: how long it waited
+    for samples, all together. mfu: of the last step. memory_bytes: most memory taken. heartbeat_cpu_seconds: of who beats.
+    save_expected: seconds of a save by an estimate, and what that rests on; None: no estimate was made.
     """
 
     heard: float | None = None
+    beat: float | None = None
+    entered: int = 0
+    waits_in: str = ""
     phase: Phase | None = None
     phase_since: float | None = None
     phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
@@ -101,15 +117,36 @@ class Progress:
     warned: Mapping[str, int] = field(default_factory=dict)
     preflight: PreflightResult | None = None
     sent: Mapping[SentAlong, tuple[float, float]] = field(default_factory=dict)
+    own_recent: tuple[float, ...] = ()
+    waited_seconds: float = 0.0
+    data_seconds: float = 0.0
+    mfu: float | None = None
+    memory_bytes: int | None = None
+    heartbeat_cpu_seconds: float = 0.0
+    save_expected: tuple[float, str] | None = None
 
     @property
     def steps_begun(self) -> bool:
         """Whether it has finished a step: from then on its silence means something."""
         return self.steps_reported > 0
 
+    @property
+    def own_seconds(self) -> float | None:
+        """Of a step, what it did not wait for others: the median of the last COMPARED_STEPS; None before there are as many."""
+        return statistics.median(self.own_recent) if len(self.own_recent) == COMPARED_STEPS else None
+
 
 def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progress:
     """What is known after one more report, read at `now` (monotonic). A claim about another attempt's commit is not ours."""
+    if isinstance(report, Beat):
+        return replace(
+            progress,
+            beat=now,
+            entered=min(max(report.entered, 0), MOST_BYTES),
+            waits_in=report.waits_in[:LONGEST_NAME],
+            memory_bytes=min(max(report.memory_bytes, 0), MOST_BYTES),
+            heartbeat_cpu_seconds=max(report.cpu_seconds, 0.0),
+        )
     progress = replace(progress, heard=now)
     match report:
         case PhaseChanged(phase=phase):
@@ -134,6 +171,8 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
             return replace(progress, sent={**progress.sent, **known})
         case PreflightDone():
             return replace(progress, preflight=_preflight(report))
+        case SaveExpected(seconds=seconds, basis=basis):
+            return replace(progress, save_expected=(max(seconds, 0.0), basis[:LONGEST_NAME]))
     return progress
 
 
@@ -158,19 +197,63 @@ def newest_commit(all_progress: Iterable[Progress]) -> Commit | None:
     return max(commits, key=lambda commit: (commit.step, commit.time), default=None)
 
 
-def durable_seconds(all_progress: Iterable[Progress], now: float) -> float | None:
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """How long until a save would be durable. basis: what it rests on."""
+
+    seconds: float
+    basis: str
+
+
+MEASURED = "saves of this attempt"
+"""The basis of an estimate that is one no more."""
+
+
+def durable_in(all_progress: Iterable[Progress], now: float) -> Durable | None:
     """How long from `now` (seconds since the epoch) until a save would be durable: the rest of the step, then a save.
 
-    None while no save was seen: a guess would be taken for a promise.
+    The longest of all counts. A save takes as long as those of this attempt did, and before the first of them as the trainer
+    expected when it began. None while neither is known.
     """
-    longest: float | None = None
+    longest: Durable | None = None
     for progress in all_progress:
-        if progress.smooth_save_seconds is None or progress.smooth_step_seconds is None:
+        if progress.smooth_save_seconds is not None:
+            save, basis = progress.smooth_save_seconds, MEASURED
+        elif progress.save_expected is not None:
+            save, basis = progress.save_expected
+        else:
             continue
+        step = progress.smooth_step_seconds or 0.0
         begun = now if progress.last_step_time is None else progress.last_step_time
-        rest = min(max(begun + progress.smooth_step_seconds - now, 0.0), progress.smooth_step_seconds)
-        longest = max(longest or 0.0, rest + progress.smooth_save_seconds)
+        rest = min(max(begun + step - now, 0.0), step)
+        if longest is None or rest + save > longest.seconds:
+            longest = Durable(rest + save, basis)
     return longest
+
+
+def at(rank: int, progress: Progress, now: float) -> At:
+    """Where a worker is, for whoever compares it with others. now: by the launcher's monotonic clock."""
+    return At(
+        rank=rank,
+        step=progress.step,
+        entered=progress.entered,
+        waits_in=progress.waits_in,
+        beat_seconds=None if progress.beat is None else round(max(now - progress.beat, 0.0), 1),
+        own_seconds=progress.own_seconds,
+    )
+
+
+def phase_seconds(progress: Progress, now: float) -> dict[str, float]:
+    """Seconds of this attempt by phase, the one under way until `now` (seconds since the epoch). Waiting for samples within a
+    step counts as such, and not as training."""
+    spent = dict(progress.phase_seconds)
+    if progress.phase is not None and progress.phase_since is not None:
+        spent[progress.phase] = spent.get(progress.phase, 0.0) + max(now - progress.phase_since, 0.0)
+    moved = min(progress.data_seconds, spent.get(Phase.TRAIN, 0.0))
+    if moved:
+        spent[Phase.TRAIN] -= moved
+        spent[Phase.DATA] = spent.get(Phase.DATA, 0.0) + moved
+    return {str(phase): round(seconds, 3) for phase, seconds in spent.items()}
 
 
 def _enter(progress: Progress, phase: Phase, at: float) -> Progress:
@@ -195,7 +278,19 @@ def _step(progress: Progress, report: StepDone) -> Progress:
         grad_norm=report.grad_norm,
         tokens_per_second=report.tokens / seconds if seconds > 0 else None,
         tokens=progress.tokens + max(report.tokens, 0),
+        own_recent=_own(progress, report, seconds),
+        waited_seconds=progress.waited_seconds + min(max(report.waited_seconds or 0.0, 0.0), seconds),
+        data_seconds=progress.data_seconds + min(max(report.data_seconds, 0.0), seconds),
+        mfu=report.mfu if report.mfu is not None and 0.0 <= report.mfu <= 1.0 else None,
     )
+
+
+def _own(progress: Progress, report: StepDone, seconds: float) -> tuple[float, ...]:
+    """The first step of a process compiles and connects: it is compared with nothing."""
+    if report.waited_seconds is None or not progress.steps_begun:
+        return progress.own_recent
+    own = max(seconds - max(report.waited_seconds, 0.0), 0.0)
+    return (*progress.own_recent, own)[-COMPARED_STEPS:]
 
 
 def _durable(progress: Progress, report: CheckpointDurable, attempt: int) -> Progress:

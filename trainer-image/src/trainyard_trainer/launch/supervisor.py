@@ -28,7 +28,7 @@ from trainyard_trainer.launch import control, workers
 from trainyard_trainer.launch.attempt import Attempt, Settings
 from trainyard_trainer.launch.control import Answer, Control, Get, Mailbox, Question
 from trainyard_trainer.launch.ending import Hang, Notice, ending, first_fault
-from trainyard_trainer.launch.hang import furthest_behind
+from trainyard_trainer.launch.hang import furthest_behind, sentence
 from trainyard_trainer.launch.loop import Loop
 from trainyard_trainer.launch.output import Console, Voice, join_all
 from trainyard_trainer.launch.progress import heard
@@ -207,8 +207,8 @@ class Supervisor:
                 speakers, self._attempt.settings.plan.process_group_timeout_seconds, now, self._awake_since
             )
             if silent is not None:
-                self._attempt.hang = Hang(silent.rank, silent.step, silent.seconds, time.time())
-                self._end_all(now, f"rank {silent.rank} has been silent for {silent.seconds:.0f} s")
+                self._attempt.hang = Hang(silent, time.time())
+                self._end_all(now, sentence(silent))
 
     def _end_all(self, now: float, why: str) -> None:
         running = self._attempt.running()

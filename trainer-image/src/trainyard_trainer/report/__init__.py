@@ -5,6 +5,7 @@ as a line, `reporter` writes them.
 """
 
 from trainyard_trainer.report.kinds import (
+    Beat,
     CheckpointDurable,
     CheckpointStarted,
     Failed,
@@ -13,6 +14,7 @@ from trainyard_trainer.report.kinds import (
     PreflightDone,
     Report,
     ResumedFrom,
+    SaveExpected,
     SentInStep,
     StepDone,
     StopAcknowledged,
@@ -29,6 +31,7 @@ __all__ = [
     "STALLED_SECONDS",
     "TEXTS_BYTES",
     "TEXT_BYTES",
+    "Beat",
     "CheckpointDurable",
     "CheckpointStarted",
     "Failed",
@@ -38,6 +41,7 @@ __all__ = [
     "Report",
     "Reporter",
     "ResumedFrom",
+    "SaveExpected",
     "SentInStep",
     "StepDone",
     "StopAcknowledged",

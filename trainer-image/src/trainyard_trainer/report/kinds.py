@@ -15,6 +15,7 @@ class Phase(StrEnum):
     LOAD = "load"
     WARM_UP = "warm-up"  # the first step of this process, which compiles, allocates and connects
     TRAIN = "train"
+    DATA = "data"  # waits for samples, longer than a moment
     SAVE = "save"
     EVAL = "eval"
     DONE = "done"
@@ -50,6 +51,9 @@ class StepDone(Report):
     step_seconds: wall time of the step on this rank.
     grad_norm: norm of the whole gradient before clipping; None if it is not finite.
     digest: hex digest of the sample ids of the global batch, the same at any world size.
+    waited_seconds: of step_seconds, how long this rank waited for others in collectives; None: not measured.
+    data_seconds: of step_seconds, how long it waited for its samples.
+    mfu: model FLOP utilisation, 0 to 1; None where the accelerator's peak is not known.
     """
 
     step: int
@@ -58,6 +62,33 @@ class StepDone(Report):
     step_seconds: float
     grad_norm: float | None
     digest: str
+    waited_seconds: float | None = None
+    data_seconds: float = 0.0
+    mfu: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat(Report):
+    """The process is there, said by a thread of its own every few seconds, whatever the training does meanwhile.
+
+    entered: collectives that it has entered so far, over all process groups of the mesh; ranks of one pipeline stage enter the
+    same ones in the same order. waits_in: the collective that it waits in, by the flight recorder; "" where it waits in none
+    or went on since the last beat. memory_bytes: most memory taken so far, of the GPU or, on a CPU, of the process.
+    cpu_seconds: of the thread that says this, so far.
+    """
+
+    entered: int
+    waits_in: str
+    memory_bytes: int
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveExpected(Report):
+    """How long a save would take, where none was made yet by this attempt. basis: what that rests on, in a few words."""
+
+    seconds: float
+    basis: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from trainyard.contract.preflight import PreflightResult
 
 from trainyard_trainer.report.kinds import (
+    Beat,
     CheckpointDurable,
     CheckpointStarted,
     Failed,
@@ -18,6 +19,7 @@ from trainyard_trainer.report.kinds import (
     PreflightDone,
     Report,
     ResumedFrom,
+    SaveExpected,
     SentInStep,
     StepDone,
     StopAcknowledged,
@@ -33,7 +35,7 @@ STALLED_SECONDS = 5.0  # how long a report that matters waits for room in the pi
 class Reporter:
     """Writes reports of one rank into the launcher's pipe; does nothing where there is no launcher.
 
-    A report is never worth a stuck trainer: a step's report is dropped when the pipe is full, any other waits
+    A report is never worth a stuck trainer: a step's and a beat are dropped when the pipe is full, any other waits
     STALLED_SECONDS for room, and a launcher that is gone is forgotten.
     """
 
@@ -58,7 +60,19 @@ class Reporter:
     def phase(self, phase: Phase, step: int) -> None:
         self._send(PhaseChanged(at=self._clock(), rank=self._rank, phase=phase, step=step))
 
-    def step(self, step: int, *, loss: float, tokens: int, step_seconds: float, grad_norm: float, digest: str) -> None:
+    def step(
+        self,
+        step: int,
+        *,
+        loss: float,
+        tokens: int,
+        step_seconds: float,
+        grad_norm: float,
+        digest: str,
+        waited_seconds: float | None = None,
+        data_seconds: float = 0.0,
+        mfu: float | None = None,
+    ) -> None:
         self._send(
             StepDone(
                 at=self._clock(),
@@ -69,8 +83,26 @@ class Reporter:
                 step_seconds=step_seconds,
                 grad_norm=grad_norm,
                 digest=digest,
+                waited_seconds=waited_seconds,
+                data_seconds=data_seconds,
+                mfu=mfu,
             )
         )
+
+    def beat(self, *, entered: int, waits_in: str, memory_bytes: int, cpu_seconds: float) -> None:
+        self._send(
+            Beat(
+                at=self._clock(),
+                rank=self._rank,
+                entered=entered,
+                waits_in=waits_in,
+                memory_bytes=memory_bytes,
+                cpu_seconds=cpu_seconds,
+            )
+        )
+
+    def save_expected(self, seconds: float, basis: str) -> None:
+        self._send(SaveExpected(at=self._clock(), rank=self._rank, seconds=seconds, basis=basis))
 
     def sent(
         self, axis: str, data: str, collective: str, *, size_bytes: int, count: int, predicted_bytes: float
@@ -144,7 +176,7 @@ class Reporter:
         if self._fd is None:
             return
         line = encode(report)
-        wait_seconds = 0.0 if isinstance(report, StepDone) else STALLED_SECONDS
+        wait_seconds = 0.0 if isinstance(report, StepDone | Beat) else STALLED_SECONDS
         try:
             _, writable, _ = select.select([], [self._fd], [], wait_seconds)
             if writable:

@@ -14,6 +14,7 @@ import types
 import typing
 
 from trainyard_trainer.report.kinds import (
+    Beat,
     CheckpointDurable,
     CheckpointStarted,
     Failed,
@@ -22,6 +23,7 @@ from trainyard_trainer.report.kinds import (
     PreflightDone,
     Report,
     ResumedFrom,
+    SaveExpected,
     SentInStep,
     StepDone,
     StopAcknowledged,
@@ -35,7 +37,9 @@ TEXTS_BYTES = 3200  # of all texts of a report together; what is left is for the
 KINDS: dict[str, type[Report]] = {
     "phase": PhaseChanged,
     "step": StepDone,
+    "beat": Beat,
     "sent": SentInStep,
+    "save-expected": SaveExpected,
     "checkpoint-started": CheckpointStarted,
     "checkpoint-durable": CheckpointDurable,
     "stop-acknowledged": StopAcknowledged,
