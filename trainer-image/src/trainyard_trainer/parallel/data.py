@@ -12,16 +12,25 @@ from torch._C._distributed_c10d import GradBucket
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
+from trainyard_trainer.parallel.buckets import Bucket, Lane, Reduction
 from trainyard_trainer.parallel.mesh import REPLICATE
 
 
-def replicate(model: nn.Module, mesh: DeviceMesh, bucket_mebibytes: float) -> DistributedDataParallel:
-    """Wrap a model whose memory exists; its parameters stay its own. Weights must be equal on all ranks already."""
+def replicate(
+    model: nn.Module, mesh: DeviceMesh, bucket_mebibytes: float, reduction: Reduction | None = None
+) -> DistributedDataParallel:
+    """Wrap a model whose memory exists; its parameters stay its own. Weights must be equal on all ranks already.
+
+    reduction: how a bucket is summed; None: in one all-reduce.
+    """
     group = mesh.get_group(REPLICATE)
     wrapped = DistributedDataParallel(
         model, process_group=group, bucket_cap_mb=bucket_mebibytes, gradient_as_bucket_view=True, init_sync=False
     )
-    wrapped.register_comm_hook(group, sum_of)
+    if reduction is None:
+        wrapped.register_comm_hook(group, sum_of)
+    else:
+        wrapped.register_comm_hook(Lane(reduction), sum_in)
     return wrapped
 
 
@@ -30,3 +39,8 @@ def sum_of(group: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future
     work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
     assert work is not None
     return work.get_future().then(lambda done: done.value()[0])
+
+
+def sum_in(lane: Lane, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """The same by a reduction of several steps. DDP's bucket lives no longer than this call; its numbers do."""
+    return lane.sum(Bucket(bucket.buffer(), bucket.gradients(), bucket.index(), bucket.is_last()))

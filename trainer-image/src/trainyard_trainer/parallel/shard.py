@@ -11,24 +11,35 @@ different numbers of tokens.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from trainyard_trainer.model.transformer import Transformer
+from trainyard_trainer.parallel.buckets import Bucket, Reduction
+from trainyard_trainer.parallel.mesh import SHARD
 
 KEEP_GATHERED_BYTES = 256 * 2**20
 """A model up to this size stays whole between forward and backward: a third less to send, for memory nobody misses."""
 
 
 def shard(
-    model: Transformer, mesh: DeviceMesh, precision: torch.dtype | None = None, regather: bool | None = None
+    model: Transformer,
+    mesh: DeviceMesh,
+    precision: torch.dtype | None = None,
+    regather: bool | None = None,
+    reduction: Reduction | None = None,
 ) -> None:
     """Spread a model, still without memory (meta device) or with, over a mesh from `mesh.data_mesh`.
 
     precision: of activations and gathered weights; None: that of the parameters. regather: ZeRO-3; None: by the model's size.
+    reduction: how replicas sum; None: in one all-reduce. With one FSDP knows the shards alone.
     """
+    if reduction is not None:
+        mesh = mesh[SHARD]
     if regather is None:
         size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
         regather = size_bytes > KEEP_GATHERED_BYTES
@@ -41,9 +52,24 @@ def shard(
             module.set_gradient_divide_factor(1.0)
             # Otherwise FSDP asks for a pre-multiplied sum, which gloo does not have.
             module.set_force_sum_reduction_for_comms(True)
+    if reduction is not None:
+        units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+        for number, unit in enumerate(units):  # the first is the model itself, whose own gradients come last
+            unit.set_all_reduce_hook(partial(_summed, reduction, unit, number))
 
 
 def sync_gradients(model: nn.Module, wanted: bool) -> None:
     """Whether the next backward pass sums gradients over the ranks: only the last micro-batch of a step does."""
     assert isinstance(model, FSDPModule)
     model.set_requires_gradient_sync(wanted)
+
+
+def _summed(reduction: Reduction, unit: FSDPModule, number: int, flat: Tensor) -> None:
+    """Sum this rank's shards of a unit's gradients over the replicas, in place. FSDP has them in one row, each filled up."""
+    (group,) = unit._get_fsdp_state()._fsdp_param_groups
+    shapes = [parameter.padded_sharded_param_size for parameter in group.fsdp_params]
+    parts = [
+        part.view(shape)
+        for part, shape in zip(torch.split(flat, [shape.numel() for shape in shapes]), shapes, strict=True)
+    ]
+    reduction(Bucket(flat, parts, number, last=number == 0))

@@ -24,7 +24,7 @@ from trainyard.api.trainer import ParallelConfig
 
 from trainyard_trainer.model.loss import cross_entropy, on_parts
 from trainyard_trainer.model.transformer import Transformer
-from trainyard_trainer.parallel import data, gradients, pipeline, tensor
+from trainyard_trainer.parallel import data, gradients, pipeline, replicas, tensor
 from trainyard_trainer.parallel.mesh import PIPELINE, REPLICATE, SHARD, TENSOR, data_mesh, index, size
 from trainyard_trainer.parallel.shard import shard, sync_gradients
 
@@ -41,10 +41,12 @@ class Spread:
         device: torch.device,
         config: ParallelConfig,
         precision: torch.dtype | None = None,
+        nested: Sequence[int] = (),
     ) -> None:
         """Cut a model that has no memory yet (meta device) and give memory to what is this rank's; weights are still to come.
 
-        precision: of activations and of weights in use; None: that of the parameters.
+        precision: of activations and of weights in use; None: that of the parameters. nested: groups in which replicas sum where
+        they do so by levels of the network (trainyard.planner.nested).
         """
         assert model.embedding is not None
         self.model, self._device, self._precision = model, device, precision
@@ -57,18 +59,19 @@ class Spread:
             pipeline.cut(model, index(mesh, PIPELINE), stages)
         if self._tensor_mesh is not None:
             tensor.split(model, self._tensor_mesh)
+        reduction = replicas.reduction(mesh, config, nested)
         copies_alone = size(mesh, REPLICATE) > 1 and size(mesh, SHARD) * tensors * stages == 1
         if not copies_alone:
             # A stage sees its weights once for each micro-batch: it would gather them as often.
             regather = False if stages > 1 and config.reshard == "auto" else REGATHER[config.reshard]
-            shard(model, data_mesh(mesh), precision, regather)
+            shard(model, data_mesh(mesh), precision, regather, reduction)
         model.to_empty(device=device)
         model.tie()
 
         self._called: nn.Module = model
         self._pipeline: pipeline.Pipeline | None = None
         if copies_alone:
-            self._called = data.replicate(model, mesh, config.bucket_mebibytes)
+            self._called = data.replicate(model, mesh, config.bucket_mebibytes, reduction)
         if stages > 1:
             dtype = precision or next(model.parameters()).dtype
             columns = 0 if model.out is None else _rows_held(model.out.weight, self._tensor_mesh)
