@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainyard.api import names
+from trainyard.api.fabric import Observed
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark, Plan
@@ -66,7 +67,7 @@ class Pretend:
     save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
     trains: whether a whole gang makes a step each second. speaks: whether its workers report.
     sidecars: whether pods outlive their trainers until they are deleted. slow: nodes that a preflight finds out, if it measures
-    them; hopeless: whether it finds the gang slow as a whole. networks: what a pod finds of its network, by node.
+    them; hopeless: whether it finds the gang slow as a whole; finds: what it finds instead. networks: what a pod finds of its network, by node.
     steps: how many steps a job needs, by name (default: for ever).
     """
 
@@ -78,6 +79,7 @@ class Pretend:
     sidecars: bool = False
     slow: set[str] = field(default_factory=set)
     hopeless: bool = False
+    finds: PreflightResult | None = None
     networks: dict[str, PodNetwork] = field(default_factory=dict)
     steps: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -286,6 +288,12 @@ class Pretend:
                 if job is None or job.resource_version != version:
                     return False
                 self._store(replace(job, status=_through_json(status)))
+            case act.WriteObserved(name=name, uid=uid, resource_version=version, observed=observed):
+                fabric = self.fabrics.get(name)
+                if fabric is None or (fabric.uid, fabric.resource_version) != (uid, version):
+                    return False
+                heard = Observed.model_validate(observed.to_manifest())
+                self.fabrics[name] = replace(fabric, observed=heard, resource_version=str(self._next()))
             case act.HoldJob(uid=uid):
                 if uid not in self.jobs or self.jobs[uid].deleted is not None:
                     return False
@@ -506,6 +514,8 @@ class Pretend:
     def _prove(self, plan: Plan) -> PreflightResult:
         """What a preflight would find: it sees only the nodes that it measures."""
         assert plan.preflight is not None
+        if self.finds is not None:
+            return self.finds
         asked = range(len(plan.members)) if plan.preflight.nodes is None else plan.preflight.nodes
         found = tuple(plan.members[rank].node for rank in asked if plan.members[rank].node in self.slow)
         if found:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.names import LABEL_GPU_PRODUCT, LABEL_INSTANCE_TYPE
-from trainyard.planner.links import LOOPBACK, links_of
+from trainyard.planner.links import LEAST_SHARE, LOOPBACK, Links, links_of
 from trainyard.planner.machines import ACCELERATORS, MACHINES, NETWORKS, accelerator_of
 from trainyard.topology.tree import Level
 
@@ -141,3 +141,93 @@ def test_the_fabrics_kind_says_what_its_protocol_leaves(kind: str, network: str)
     links = links_of(a_fabric(kind=kind, node={"nics": 8, "nicBandwidth": "400Gbps"}), LEVELS)
     assert links.node.bytes_per_second == pytest.approx(400e9 * NETWORKS[network].usable)
     assert links.node.latency_seconds == NETWORKS[network].latency_seconds
+
+
+# What was observed ------------------------------------------------------------------------------------------------------------
+
+
+def edges(links: Links) -> list[float]:
+    """Broadest first."""
+    return [links.edge(depth).bytes_per_second for depth in range(len(LEVELS) + 1)]
+
+
+def test_what_was_seen_counts_before_what_is_declared_be_it_less_or_more() -> None:
+    links = links_of(LAB, LEVELS, observed={"spine": 20e6, "leaf": 60e6, "node": 200e6})
+    assert edges(links) == pytest.approx([20e6, 60e6, 200e6])
+    assert links.capacity(1, nodes=4) == pytest.approx(20e6)
+    assert links.seen == f"spine {20 / 25 / TCP:.2f}, leaf {60 / 50 / TCP:.2f}, node {200 / 250 / TCP:.2f}"
+    assert links.said == f"declared by the Fabric; observed: {links.seen} of that"
+
+
+def test_levels_of_which_nothing_was_seen_stay_as_declared() -> None:
+    said, seen = links_of(LAB, LEVELS), links_of(LAB, LEVELS, observed={"leaf": 30e6})
+    assert edges(seen) == pytest.approx([edges(said)[0], 30e6, edges(said)[2]])
+    assert links_of(LAB, LEVELS, observed={}) == said
+
+
+def test_nothing_is_faster_than_the_interfaces_of_a_node_nor_infinitely_slow() -> None:
+    fast = links_of(LAB, LEVELS, observed={"spine": 1e12, "leaf": 1e12, "node": 1e12})
+    assert edges(fast) == pytest.approx([250e6] * 3)
+    slow = links_of(LAB, LEVELS, observed={"spine": 1e-9, "leaf": 1e-9, "node": 1e-9})
+    assert all(
+        edge == pytest.approx(LEAST_SHARE * said)
+        for edge, said in zip(edges(slow), edges(links_of(LAB, LEVELS)), strict=True)
+    )
+
+
+def test_where_nobody_knows_the_interfaces_what_was_seen_is_better_than_a_guess() -> None:
+    assert links_of(FabricSpec(), LEVELS, observed={"node": 48e9 * 16}).node.bytes_per_second == pytest.approx(
+        48e9 * 16
+    )
+    known = links_of(FabricSpec(), LEVELS, [{LABEL_INSTANCE_TYPE: "p5.48xlarge"}], {"node": 48e9 * 16})
+    assert known.node.bytes_per_second == pytest.approx(400e9)
+
+
+def test_one_node_alone_on_a_shared_way_up_does_not_make_it_less_shared() -> None:
+    fabric = a_fabric({"oversubscription": 4}, node={"nicBandwidth": "80Gbps"})
+    said = links_of(fabric, LEVELS)
+    alone = links_of(fabric, LEVELS, observed={"leaf": 9e9})
+    assert edges(alone) == edges(said)
+    assert alone.capacity(2, nodes=16) == said.capacity(2, nodes=16)
+    assert edges(links_of(fabric, LEVELS, observed={"leaf": 1e9}))[1] == pytest.approx(1e9)
+
+
+def test_what_one_node_sends_over_a_large_way_up_does_not_shrink_it_for_the_others() -> None:
+    fabric = a_fabric({"bandwidth": "12.8Tbps"}, node={"nicBandwidth": "80Gbps"})
+    seen = links_of(fabric, LEVELS, observed={"leaf": 5e9})
+    assert edges(seen)[1] == pytest.approx(5e9)
+    assert seen.capacity(2, nodes=32) == links_of(fabric, LEVELS).capacity(2, nodes=32)
+
+
+shares = st.floats(0.0, 3.0)
+seen_shares = st.dictionaries(st.sampled_from(["spine", "leaf", "node"]), shares, max_size=3)
+
+
+@given(tiers, tiers, seen_shares)
+def test_whatever_was_seen_a_broader_domain_is_never_nearer_and_no_link_beyond_its_bounds(
+    leaf: dict[str, object], spine: dict[str, object], of: dict[str, float]
+) -> None:
+    fabric = a_fabric(leaf, spine, node={"nicBandwidth": "1Gbps"})
+    said = links_of(fabric, LEVELS)
+    found = links_of(fabric, LEVELS, observed=speeds_of(said, of))
+    assert edges(found) == sorted(edges(found))
+    assert all(0.0 < edge <= 125e6 * 1.001 for edge in edges(found))
+    assert all(found.capacity(depth, 8) > 0.0 for depth in (1, 2))
+
+
+@given(tiers, tiers, seen_shares, st.sampled_from(["spine", "leaf", "node"]), shares, shares)
+def test_the_more_was_seen_of_a_level_the_more_it_carries(
+    leaf: dict[str, object], spine: dict[str, object], of: dict[str, float], level: str, one: float, other: float
+) -> None:
+    fabric = a_fabric(leaf, spine, node={"nicBandwidth": "1Gbps"})
+    said = links_of(fabric, LEVELS)
+    less, more = (
+        edges(links_of(fabric, LEVELS, observed=speeds_of(said, {**of, level: share})))
+        for share in sorted((one, other))
+    )
+    assert all(a <= b * (1 + 1e-9) for a, b in zip(less, more, strict=True))
+
+
+def speeds_of(links: Links, of: dict[str, float]) -> dict[str, float]:
+    names = ("spine", "leaf", "node")
+    return {name: edges(links)[names.index(name)] * share for name, share in of.items()}

@@ -209,6 +209,13 @@ FABRIC_COLUMNS: Final = (
     _column("Kind", ".spec.kind", "What the collectives run over."),
     _column("Levels", ".spec.levels[*].name", "Tiers of the network, broadest first."),
     _AGE,
+    _column(
+        "Observed",
+        ".status.observed.summary",
+        "By level, the share of what is declared that one node was seen to send.",
+        wide=True,
+    ),
+    _column("Measured", ".status.observed.measurement.time", "When it was last measured.", "date", wide=True),
 )
 
 
@@ -243,6 +250,7 @@ def training_job_crd() -> dict[str, Any]:
 def fabric_crd() -> dict[str, Any]:
     """The CustomResourceDefinition of Fabric."""
     version = {
+        "subresources": {"status": {}},
         "additionalPrinterColumns": list(FABRIC_COLUMNS),
         "schema": {"openAPIV3Schema": _root_schema(Fabric, rules.FABRIC)},
     }

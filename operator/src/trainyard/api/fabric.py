@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, WithJsonSchema, model_validator
 
 from trainyard.api import names, rules
-from trainyard.api.model import ApiModel, Label, ObjectMeta
+from trainyard.api.model import ApiModel, Label, ObjectMeta, Time
 from trainyard.api.quantities import Bandwidth, Latency
 from trainyard.api.training_job import Variable
 
@@ -170,6 +170,82 @@ class FabricSpec(ApiModel):
     """What every pod on this fabric gets besides its template."""
 
 
+class ObservedBy(StrEnum):
+    """How a link was measured."""
+
+    PREFLIGHT = "preflight"
+    """By a gang that proved its network before its first step, and passed or was warned."""
+    MEASURE = "measure"
+    """By `kubectl trainyard measure`; while it is fresh it counts before what preflights found."""
+
+
+class ObservedLink(ApiModel):
+    """What one node was seen to send over one tier of the network."""
+
+    level: Annotated[str, Field(max_length=63)]
+    """Broadest level that messages between the measured nodes leave a domain of; node: they are in one narrowest domain."""
+    bandwidth: float
+    """What one node sends, in bytes a second per direction: the median of pairs of nodes, or the share of its prediction that an
+    all-reduce reached which this level holds up, of what is declared."""
+    by: ObservedBy
+    """How it was measured."""
+    job: Annotated[str, Field(max_length=127)]
+    """Namespace and name of the job that measured."""
+    nodes: int
+    """How many nodes the job had."""
+    time: Time
+    """When it was measured. It counts for a day."""
+
+
+class ObservedCollective(ApiModel):
+    """How long one collective took at one size."""
+
+    collective: Annotated[str, Field(max_length=63)]
+    """Such as all-reduce."""
+    way: Annotated[str, Field(max_length=63)]
+    """ring, tree, hierarchical, or library: as the library chose."""
+    bytes: int
+    """Of the whole message, as nccl-tests counts it."""
+    seconds: float
+    """Median of the slowest rank's."""
+
+
+class Measurement(ApiModel):
+    """The last `kubectl trainyard measure` on this fabric."""
+
+    job: Annotated[str, Field(max_length=127)]
+    """Namespace and name of the job that measured."""
+    backend: Annotated[str, Field(max_length=31)]
+    """nccl or gloo."""
+    nodes: int
+    """How many nodes it had."""
+    ranks: int
+    """How many processes."""
+    time: Time
+    """When it ended."""
+    collectives: Annotated[tuple[ObservedCollective, ...], Field(max_length=128)] = ()
+    """What it measured."""
+
+
+class Observed(ApiModel):
+    """What was measured on this fabric. Plans are made from it where it is not older than a day; preflights are judged by the
+    specification alone."""
+
+    summary: Annotated[str, Field(max_length=1024)] = ""
+    """By level, the share of what is declared or assumed that one node sends, when this was written."""
+    links: Annotated[tuple[ObservedLink, ...], Field(max_length=64)] = ()
+    """By level, what was measured last: the newest of up to five jobs that proved their network, and the newest measurement."""
+    measurement: Measurement | None = None
+    """How long collectives took; left out while nobody has measured."""
+
+
+class FabricStatus(ApiModel):
+    """What is known of a fabric beside what its administrator says."""
+
+    observed: Observed = Field(default_factory=Observed)
+    """What was measured on it."""
+
+
 class Fabric(ApiModel):
     """A kind of network that a group of nodes has: its tiers by node label, its settings, and what its pods need."""
 
@@ -178,3 +254,5 @@ class Fabric(ApiModel):
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: FabricSpec = Field(default_factory=FabricSpec)
     """The network of a group of nodes."""
+    status: FabricStatus = Field(default_factory=FabricStatus)
+    """What is known of it beside what its administrator says."""

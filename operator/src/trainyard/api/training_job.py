@@ -298,6 +298,9 @@ class PlannedPreflight(ApiModel):
     """What one node should send to another that shares a domain with it, broadest first; 0 where that is not known."""
     alone: bool = False
     """Whether a gang that is slow as a whole fails: what it should reach was declared, and no other job uses its links."""
+    bottleneck: str = ""
+    """What holds that all-reduce up by the specification: the uplinks of a level, the interfaces of a node, or the links inside
+    it."""
 
 
 class PlanSummary(ApiModel):

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from trainyard.api import names, rules
 from trainyard.api.errors import FieldError, field_errors, shown
-from trainyard.api.fabric import FabricSpec
+from trainyard.api.fabric import FabricSpec, FabricStatus, Observed
 from trainyard.api.model import LABEL_PATTERN
 from trainyard.api.parallelism import contradictions
 from trainyard.api.template import containers, is_our_image, mount_path, pod_spec, trainer_container, volume_names
@@ -42,10 +42,12 @@ class ReadJob:
 
 @dataclass(frozen=True, slots=True)
 class ReadFabric:
-    """A Fabric as far as it could be read. spec is None exactly where there are errors."""
+    """A Fabric as far as it could be read. spec is None exactly where there are errors. observed: None where the status makes no
+    sense, which is left alone: nothing depends on it but how good plans are."""
 
     spec: FabricSpec | None
     errors: tuple[FieldError, ...] = ()
+    observed: Observed | None = None
 
 
 def read_job(raw: Mapping[str, Any]) -> ReadJob:
@@ -64,7 +66,8 @@ def read_fabric(raw: Mapping[str, Any]) -> ReadFabric:
     """Read a Fabric. Never raises."""
     spec, errors = _parse(FabricSpec, raw.get("spec") or {}, "spec")
     found = [*errors, *(_fabric_errors(spec) if spec else ())]
-    return ReadFabric(None if found else spec, tuple(found))
+    status, _ = _parse(FabricStatus, raw.get("status") or {}, "status")
+    return ReadFabric(None if found else spec, tuple(found), status.observed if status is not None else None)
 
 
 def _name_errors(raw: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainyard.api.fabric import Observed
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.requests import Stop
 from trainyard.world.records import Manifest
@@ -98,6 +99,16 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteObserved:
+    """Replace what was observed on a Fabric, if that is still as it was read: resource_version is a precondition."""
+
+    name: str
+    uid: str
+    resource_version: str
+    observed: Observed
+
+
+@dataclass(frozen=True, slots=True)
 class AskStop:
     """Ask a launcher to save and leave. Sent again by later cycles until it says that it has noticed."""
 
@@ -129,6 +140,7 @@ Action = (
     | HoldJob
     | ReleaseJob
     | WriteStatus
+    | WriteObserved
     | AskStop
     | Announce
 )
@@ -136,7 +148,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one job wants done now, in order."""
+    """What one job wants done now, in order. What a Fabric wants is a turn under that one's uid."""
 
     job_uid: str
     actions: tuple[Action, ...]

@@ -19,6 +19,7 @@ from trainyard.cycle.claims import Claim, claims
 from trainyard.cycle.compared import compared
 from trainyard.cycle.grow import asked_to_grow, due_to_grow, may_grow
 from trainyard.cycle.members import make_members, outdated
+from trainyard.cycle.observe import observe
 from trainyard.cycle.queue import serve
 from trainyard.cycle.room import rooms
 from trainyard.cycle.waiting import Waiting
@@ -30,6 +31,7 @@ from trainyard.lifecycle.needs import Decision, Surroundings
 from trainyard.topology.moved import moved
 from trainyard.topology.tree import Tree
 from trainyard.world.inventory import Inventory
+from trainyard.world.observed import fresh
 from trainyard.world.records import Job, Pod, Verdict, World
 
 
@@ -41,6 +43,7 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
     A job whose judgement raises is named in the outcome and left as it is: at three in the morning one job that trips a bug
     must not leave all the others alone.
     """
+    whole, world = world, fresh(world, now)
     broken: dict[str, act.Broken] = {}
     pods = _by_job(world.pods.values())
     jobs = sorted(world.jobs.values(), key=lambda job: (job.created, job.namespace, job.name))
@@ -87,7 +90,7 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
         grows = due_to_grow(job.with_status(decision.status))
         wakes += [w for w in (decision.wake, after.wake if after is not None else None) if w is not None]
         wakes += [grows] if grows is not None and grows > now else []
-    turns += _orphans(world, now)
+    turns += [*_orphans(world, now), *observe(whole, tree, gangs, now)]
     return act.Outcome(tuple(turns), min(wakes, default=None), tuple(broken.values()))
 
 

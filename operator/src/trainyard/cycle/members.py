@@ -37,7 +37,7 @@ def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -
         act.Create(plan_map(job, plan)),
     ]
     missing = (rank for rank in range(len(plan.members)) if rank not in present)
-    return made + [act.Create(manifest) for manifest in pods(job, plan, missing, settings)]
+    return made + [act.Create(manifest) for manifest in pods(job, plan, missing, settings, world.launcher_image)]
 
 
 def summary(world: World, tree: Tree, job: Job) -> PlanSummary:
@@ -50,7 +50,7 @@ def summary(world: World, tree: Tree, job: Job) -> PlanSummary:
     mesh = mesh_of(job.spec, site)
     found = estimate(job.spec, site, mesh=mesh)
     predicted, share = found.summary, found.summary.communication_share
-    proof = planned(world, tree, job, placed.nodes, site.links, found.prediction.whole)
+    proof = planned(world, tree, job, placed.nodes)
     return PlanSummary(
         nodes=len(placed.nodes),
         span=placed.span,
@@ -98,7 +98,8 @@ def obstacle(world: World, job: Job, names: Sequence[str] | None = None) -> str:
 def sample(world: World, inventory: Inventory, job: Job) -> Manifest:
     """A pod as the members will be, for the API server to look at."""
     reserved = job.status.reservation is not None
-    return trial_pod(job, _settings(world, job) if reserved else likely_settings(inventory, world.fabrics, job))
+    settings = _settings(world, job) if reserved else likely_settings(inventory, world.fabrics, job)
+    return trial_pod(job, settings, world.launcher_image)
 
 
 def _plan(world: World, tree: Tree, job: Job, mesh: Mesh | None = None, proof: PlannedPreflight | None = None) -> Plan:

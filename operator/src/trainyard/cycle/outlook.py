@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from trainyard.lifecycle.gang import Gang
-from trainyard.planner.links import accelerator_most, links_of
+from trainyard.planner.links import Links, accelerator_most, links_of
 from trainyard.planner.mesh import Site
 from trainyard.planner.outlook import Outlook
-from trainyard.topology.fabrics import choose
+from trainyard.topology.fabrics import choose, selects
 from trainyard.topology.tree import Tree
-from trainyard.world.records import Job, World
+from trainyard.world.observed import speeds
+from trainyard.world.records import Fabric, Job, World
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class View:
     def _outlook(self) -> Outlook:
         fabric = choose(self.world.nodes.values(), self.world.fabrics.values())
         labels = [node.labels for node in self.world.nodes.values()]
-        links = links_of(fabric.spec if fabric is not None else None, self.tree.levels, labels)
+        links = _links(fabric, self.tree, labels)
         return Outlook(links=links, uplinks=uplinks(self.tree, self.jobs, self.gangs))
 
     def outlook(self, doubtful: frozenset[str] = frozenset()) -> Outlook:
@@ -58,12 +59,26 @@ def uplinks(tree: Tree, jobs: Iterable[Job], gangs: Mapping[str, Gang]) -> Mappi
     return dict(sorted(used.items()))
 
 
-def site_of(world: World, tree: Tree, job: Job, nodes: Iterable[str]) -> Site:
-    """What the members of a gang have to talk over, by what its own nodes say. nodes: in rank order."""
+def site_of(world: World, tree: Tree, job: Job, nodes: Iterable[str], *, as_said: bool = False) -> Site:
+    """What the members of a gang have to talk over, by what its own nodes say. nodes: in rank order.
+
+    as_said: by the specification alone, whatever was measured.
+    """
     assert job.spec is not None
     ranked = tuple(nodes)
     there = [world.nodes[name] for name in dict.fromkeys(ranked) if name in world.nodes]
     fabric = choose(there, world.fabrics.values())
     labels = [node.labels for node in there]
-    links = links_of(fabric.spec if fabric is not None else None, tree.levels, labels)
+    links = _links(fabric, tree, labels, as_said)
     return Site(links, tree, ranked, job.spec.processes, accelerator_most(labels))
+
+
+def links_on(world: World, tree: Tree, fabric: Fabric) -> Links:
+    """Those of the nodes that a Fabric is for."""
+    return _links(fabric, tree, [node.labels for node in world.nodes.values() if selects(fabric.spec, node.labels)])
+
+
+def _links(fabric: Fabric | None, tree: Tree, labels: Sequence[Mapping[str, str]], as_said: bool = False) -> Links:
+    if fabric is None:
+        return links_of(None, tree.levels, labels)
+    return links_of(fabric.spec, tree.levels, labels, None if as_said else speeds(fabric.observed))

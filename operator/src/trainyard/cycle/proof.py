@@ -11,9 +11,10 @@ from typing import Final
 from trainyard.api.fabric import FabricKind
 from trainyard.api.training_job import PlannedPreflight
 from trainyard.contract.preflight import Preflight
+from trainyard.cycle.outlook import site_of
 from trainyard.lifecycle import unfit
 from trainyard.network.container import Backend, pod_of
-from trainyard.planner import collectives
+from trainyard.planner import collectives, predict
 from trainyard.planner.collectives import Collective, Group
 from trainyard.planner.links import Links
 from trainyard.planner.machines import UNKNOWN, UNKNOWN_TCP
@@ -29,16 +30,19 @@ LONG_ENOUGH_SECONDS: Final = 0.02
 """A message that takes less is mostly latency, which the model knows worse than bandwidth."""
 
 
-def planned(
-    world: World, tree: Tree, job: Job, nodes: Sequence[str], links: Links, whole: Group
-) -> PlannedPreflight | None:
-    """What a gang on these nodes, in rank order, should reach; None where it proves nothing. whole: all of its processes.
+def planned(world: World, tree: Tree, job: Job, nodes: Sequence[str]) -> PlannedPreflight | None:
+    """What a gang on these nodes, in rank order, should reach; None where it proves nothing.
 
-    Nothing is expected of a network that nobody described: a guess would blame nodes for being what they are.
+    By the specification alone, though plans are made by what was observed: else a link that gets slower and slower would pass
+    each time, as slow as it was the last. Nothing is expected of a network that nobody described: a guess would blame nodes for
+    being what they are.
     """
     assert job.spec is not None
     if not job.spec.network.preflight or len(nodes) < 2:
         return None
+    site = site_of(world, tree, job, nodes, as_said=True)
+    found = predict.step(site.links, tree, site.nodes, site.processes_per_node)
+    links, whole = site.links, found.whole
     if not _described(world, job, nodes, links):
         return PlannedPreflight(message_bytes=LEAST_BYTES)
     size = LEAST_BYTES
@@ -49,6 +53,7 @@ def planned(
         expected_seconds=float(f"{_seconds(whole, size):.6g}"),
         edge_bytes_per_second=tuple(_edges(links)),
         alone=links.declared and _all_declared(tree, nodes, links) and not _shared(world, tree, job, nodes),
+        bottleneck=found.bottleneck,
     )
 
 

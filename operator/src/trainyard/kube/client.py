@@ -175,15 +175,19 @@ class KubeClient:
         namespace: str | None,
         name: str,
         patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        subresource: str | None = None,
         **limits: Any,
     ) -> Object:
-        """A merge patch (an object), or a JSON patch (a list of operations; 422 where one of its tests fails)."""
+        """A merge patch (an object; 409 where a resourceVersion or uid in it differs), or a JSON patch (a list of operations; 422
+        where one of its tests fails)."""
         return _object(
             await self.request(
                 "patch",
                 resource,
                 namespace,
                 name,
+                subresource,
                 query={"fieldManager": names.FIELD_MANAGER},
                 body=dict(patch) if isinstance(patch, Mapping) else list(patch),
                 content_type=MERGE_PATCH if isinstance(patch, Mapping) else JSON_PATCH,

@@ -133,7 +133,8 @@ def fabric(raw: CustomShape) -> Fabric:
     read = read_fabric(_mapping(raw))
     if read.spec is None:
         raise ValueError("; ".join(map(str, read.errors)))
-    return Fabric(raw["metadata"]["name"], read.spec)
+    meta = raw["metadata"]
+    return Fabric(meta["name"], read.spec, meta["uid"], meta["resourceVersion"], read.observed)
 
 
 def leaving_namespace(raw: NamespaceShape) -> str | None:

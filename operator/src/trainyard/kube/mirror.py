@@ -7,7 +7,7 @@ gone, since how they ended matters. So terminated strangers, of which a cluster 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from trainyard.kube.client import KubeClient
 from trainyard.kube.informer import Informer, Kind, Pace
 from trainyard.kube.observer import Observer
 from trainyard.kube.shapes import CustomShape, NamespaceShape, NodeShape, PodShape, PriorityClassShape, Shape
-from trainyard.kube.slices import SLICES, Places
+from trainyard.kube.slices import SLICES, Places, Slice, together
 from trainyard.world.records import Answer, Job, Node, Pod, Trial, World
 
 _PODS: Final = Shape(PodShape)
@@ -42,6 +42,8 @@ NAMESPACES: Final = Kind(
     "namespaces", resources.NAMESPACES, Shape(NamespaceShape), decode.leaving_namespace, by_name=True
 )
 
+_SLICES: Final = frozenset(kind.name for kind in SLICES)
+
 
 class Mirror:
     """The cluster as seen from here. `run` keeps it true; everything else only looks.
@@ -49,7 +51,13 @@ class Mirror:
     generation: changes whenever anything that a World holds does.
     """
 
-    def __init__(self, client: KubeClient, observer: Observer | None = None, pace: Pace | None = None) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        observer: Observer | None = None,
+        pace: Pace | None = None,
+        launcher_image: str = "",
+    ) -> None:
         def informer(kind: Kind[Any, Any]) -> Informer[Any, Any]:
             return Informer(client, kind, changed=self._bump, observer=observer, pace=pace)
 
@@ -60,7 +68,7 @@ class Mirror:
         self._fabrics = informer(FABRICS)
         self._classes = informer(PRIORITY_CLASSES)
         self._namespaces = informer(NAMESPACES)
-        self._slices = informer(SLICES)
+        self._slices = tuple(informer(kind) for kind in SLICES)
         self.informers: tuple[Informer[Any, Any], ...] = (
             self._nodes,
             self._strangers,
@@ -69,14 +77,16 @@ class Mirror:
             self._fabrics,
             self._classes,
             self._namespaces,
-            self._slices,
+            *self._slices,
         )
         self._places = Places()
+        self._told: Mapping[str, Slice] = {}
         self.generation = 0
         self._heard = 0
         self._bell = asyncio.Event()
         self._answers: dict[str, Answer] = {}
         self._trials: dict[str, Trial] = {}
+        self._launcher_image = launcher_image
         self._frozen = World()
         self._frozen_at: tuple[int, ...] = ()
 
@@ -123,6 +133,8 @@ class Mirror:
         Objects of kinds that are not watched are passed over."""
         if raw.get("kind") == names.KIND_JOB:
             self._jobs.observe(raw)
+        elif raw.get("kind") == names.KIND_FABRIC:
+            self._fabrics.observe(raw)
         elif raw.get("kind") == "Pod" and names.LABEL_JOB_UID in (raw["metadata"].get("labels") or {}):
             self._members.observe(raw)
 
@@ -158,7 +170,7 @@ class Mirror:
         old = self._frozen
         self._frozen_at = parts
         self._frozen = World(
-            nodes=self._placed() if fresh & {"nodes", "resourceslices"} else old.nodes,
+            nodes=self._placed(fresh) if fresh & {"nodes", *_SLICES} else old.nodes,
             pods=self._strangers.records | self._members.records if fresh & {"pods", "members"} else old.pods,
             jobs=dict(self._jobs.records) if "trainingjobs" in fresh else old.jobs,
             priority_classes=dict(self._classes.records) if "priorityclasses" in fresh else old.priority_classes,
@@ -166,11 +178,14 @@ class Mirror:
             answers=dict(self._answers),
             trials=dict(self._trials),
             leaving=frozenset(self._namespaces.records) if "namespaces" in fresh else old.leaving,
+            launcher_image=self._launcher_image,
         )
         return self._frozen
 
-    def _placed(self) -> dict[str, Node]:
-        return self._places.on(self._nodes.records, self._slices.records.values())
+    def _placed(self, fresh: Collection[str]) -> dict[str, Node]:
+        if not _SLICES.isdisjoint(fresh):
+            self._told = together(one for informer in self._slices for one in informer.records.values())
+        return self._places.on(self._nodes.records, self._told)
 
     def _bump(self) -> None:
         self.generation += 1

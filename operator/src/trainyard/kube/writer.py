@@ -31,6 +31,7 @@ from trainyard.cycle.actions import (
     ReleasePod,
     TryPod,
     Turn,
+    WriteObserved,
     WriteStatus,
 )
 from trainyard.kube import resources
@@ -39,6 +40,7 @@ from trainyard.kube.errors import ApiError
 from trainyard.kube.events import Recorder
 from trainyard.kube.launchers import LauncherClient, Unanswered
 from trainyard.kube.mirror import Mirror
+from trainyard.kube.observations import write_observed
 from trainyard.kube.resources import Resource, resource_of
 from trainyard.kube.trial import try_pod
 from trainyard.world.records import Answer, Manifest
@@ -131,6 +133,8 @@ class Writer:
                 await self._release(resources.JOBS, namespace, name, uid, names.FINALIZER_JOB)
             case WriteStatus():
                 await self._write_status(action)
+            case WriteObserved():
+                self._mirror.observe(await write_observed(self._client, action))
             case AskStop():
                 await self._ask_stop(action)
             case Announce():

@@ -76,15 +76,17 @@ def default_edges(levels: int) -> Edges:
 def edges_of(links: Links, levels: int) -> Edges:
     """Of a cluster whose links are known, tier by tier from the nodes up.
 
-    A tier of which the Fabric says neither bandwidth nor oversubscription is `TIER` times dearer than the one below, since what
-    nobody measured is no reason to spread a gang; one that is said to be faster than the one below is as dear as that.
+    A tier of which the Fabric says neither bandwidth nor oversubscription, and that nobody measured, is `TIER` times dearer than
+    the one below, since what is not known is no reason to spread a gang; one that is said to be faster than the one below is as
+    dear as that.
     """
     if len(links.levels) != levels:
         return default_edges(levels)
     rising = [1 / links.edge(levels).bytes_per_second]
     for depth in range(levels - 1, -1, -1):
-        declared = 1 / links.edge(depth).bytes_per_second if links.uplinks[depth].declared else rising[-1] * TIER
-        rising.append(max(rising[-1], declared))
+        known = links.uplinks[depth].declared or links.uplinks[depth].observed
+        said = 1 / links.edge(depth).bytes_per_second if known else rising[-1] * TIER
+        rising.append(max(rising[-1], said))
     return Edges((*reversed(rising), min(1 / links.inside.bytes_per_second, rising[0])))
 
 

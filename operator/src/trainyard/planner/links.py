@@ -1,4 +1,5 @@
-"""How fast the network is: of a node, inside it, and up each tier; as the administrator said it, else as assumed.
+"""How fast the network is: of a node, inside it, and up each tier; as it was seen lately, else as the administrator said it,
+else as assumed.
 
 All figures are per direction, in bytes a second (GB/s is 1e9), and usable: a rating times the share that the protocol leaves. An
 assumed link says so and says why, so that nobody takes a guess for a measurement.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeVar
 
 from trainyard.api.fabric import FabricKind, FabricSpec, NodeLinks
@@ -28,6 +29,7 @@ from trainyard.planner.machines import (
 )
 from trainyard.topology.dialects import NVLINK
 from trainyard.topology.tree import Level
+from trainyard.world.observed import NODE
 
 T = TypeVar("T")
 
@@ -39,6 +41,10 @@ TIER_SECONDS: Final = 1e-6
 """What a tier adds to a message that has to climb it: two switches of about 0.3 us and the fibre to them and back (assumed)."""
 LOOPBACK: Final = (4e9, 20e-6)
 """Between processes of a node without accelerators, which is TCP over the loopback interface (assumed)."""
+LEAST_SHARE: Final = 0.01
+"""Of what a link should carry. An observation of less is taken for this: a plan divides by it."""
+MOST_SHARE: Final = 100.0
+"""Of what a node is assumed to send where nobody knows its interfaces; where somebody does, their rating is the most."""
 
 
 _BY_KIND: Final[Mapping[str, str]] = {"tcp": "TCP", "infiniband": "InfiniBand", "roce": "RoCE"}
@@ -58,12 +64,16 @@ class Uplink:
 
     bytes_per_second: of all its links together, None where only a ratio is known. oversubscription: how many times the bandwidth
     of what is below the domain is that of the uplink. latency_seconds: what a message takes longer that leaves the domain.
+    declared: whether an administrator said so; observed: whether somebody measured it. per_node: the most that one node was seen
+    to send over it where that is less than its share of it; None where it is not.
     """
 
     bytes_per_second: float | None = None
     oversubscription: float = 1.0
     latency_seconds: float = TIER_SECONDS
     declared: bool = False
+    observed: bool = False
+    per_node: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,8 @@ class Links:
     between nodes of one narrowest domain. inside: from an accelerator to the others of its node. multicast: what share of
     `inside` a reduction in the node's switch reaches; 0 where there is none. joined: depth of the domains that are as one node to
     the accelerators, since their own links reach all of it; None where these end at the node. declared: whether the node's
-    figures are the administrator's; source: where they are from.
+    figures are the administrator's; source: where they are from. observed: for each level that was measured lately, and `NODE`,
+    which share of what is declared or assumed one node was seen to send; bandwidths are those that were seen.
     """
 
     levels: tuple[str, ...]
@@ -85,6 +96,17 @@ class Links:
     joined: int | None = None
     declared: bool = False
     source: str = ""
+    observed: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def said(self) -> str:
+        """Where the figures are from, in words."""
+        return f"{self.source}; observed: {self.seen} of that" if self.observed else self.source
+
+    @property
+    def seen(self) -> str:
+        """By level, the share that one node was seen to send; "" where nothing was measured lately."""
+        return ", ".join(f"{level} {share:.2f}" for level, share in self.observed)
 
     def edge(self, depth: int) -> Link:
         """The way between two processes that share a domain of this depth and none narrower.
@@ -101,6 +123,8 @@ class Links:
             share /= uplink.oversubscription
             if uplink.bytes_per_second is not None:
                 most = min(most, uplink.bytes_per_second)
+            if uplink.per_node is not None:
+                most = min(most, uplink.per_node)
         latency = self.node.latency_seconds + sum(uplink.latency_seconds for uplink in crossed)
         return Link(min(share, most), latency)
 
@@ -118,11 +142,17 @@ class Links:
         return below
 
 
-def links_of(fabric: FabricSpec | None, levels: Sequence[Level], labels: Collection[Mapping[str, str]] = ()) -> Links:
+def links_of(
+    fabric: FabricSpec | None,
+    levels: Sequence[Level],
+    labels: Collection[Mapping[str, str]] = (),
+    observed: Mapping[str, float] | None = None,
+) -> Links:
     """The links of a cluster whose tiers are `levels`.
 
     What the Fabric says counts; what it leaves out is that of the machine most nodes say they are (by instance type or
-    accelerator), else a stated guess. labels: of the nodes; without them nothing is known of the machines.
+    accelerator), else a stated guess. labels: of the nodes; without them nothing is known of the machines. observed: by level,
+    and `NODE`, what one node was seen to send, bytes a second; counts before both.
     """
     accelerator = accelerator_most(labels)
     machine = _machine(fabric, labels, accelerator)
@@ -130,7 +160,7 @@ def links_of(fabric: FabricSpec | None, levels: Sequence[Level], labels: Collect
     network = NETWORKS[_BY_KIND.get(fabric.kind, machine.network) if fabric is not None else machine.network]
     of_node, of_level = _node(said, machine, network), _said_of_levels(fabric)
     inside = _inside(said, accelerator)
-    return Links(
+    links = Links(
         levels=tuple(level.name for level in levels),
         uplinks=tuple(_uplink(of_level.get(level.name), network.usable) for level in levels),
         node=of_node,
@@ -139,6 +169,51 @@ def links_of(fabric: FabricSpec | None, levels: Sequence[Level], labels: Collect
         multicast=accelerator.multicast if accelerator is not None else 0.0,
         declared=said.nic_bandwidth is not None,
         source="declared by the Fabric" if said.nic_bandwidth is not None else machine.source,
+    )
+    known = said.nic_bandwidth is not None or machine not in (UNKNOWN, UNKNOWN_TCP)
+    most = of_node.bytes_per_second / network.usable if known else MOST_SHARE * of_node.bytes_per_second
+    return _as_seen(links, observed, most) if observed else links
+
+
+def _as_seen(links: Links, observed: Mapping[str, float], most: float) -> Links:
+    """The links as somebody measured them, from the nodes up. most: what a node's interfaces can send at all.
+
+    A domain's uplink that one node can fill carries what was seen, be that more or less than was said. Of a larger one, or one of
+    which a ratio is known, one node's messages tell nothing of the whole: a node is given what was seen where that is less than
+    its share. No way up is faster than what lies below it.
+    """
+    depths, shares = len(links.levels), list[tuple[str, float]]()
+    seen = observed.get(NODE)
+    now = links
+    if seen is not None:
+        usual = links.node.bytes_per_second
+        node = min(max(seen, LEAST_SHARE * usual), most)
+        now = replace(now, node=links.node._replace(bytes_per_second=node))
+        shares.append((NODE, node / usual))
+    for depth in range((depths if links.joined is None else links.joined) - 1, -1, -1):
+        level = links.levels[depth]
+        seen = observed.get(level)
+        if seen is None:
+            continue
+        said, usual = links.uplinks[depth], links.edge(depth).bytes_per_second
+        seen = max(seen, LEAST_SHARE * usual)
+        filled = said.bytes_per_second is not None and said.bytes_per_second <= _without(links, depth)
+        below = _without(now, depth)
+        if filled:
+            uplink = replace(said, bytes_per_second=min(seen, below), observed=True)
+        else:
+            share = now.edge(depth).bytes_per_second
+            uplink = replace(said, per_node=seen if seen < share else None, observed=True)
+        now = replace(now, uplinks=(*now.uplinks[:depth], uplink, *now.uplinks[depth + 1 :]))
+        shares.append((level, now.edge(depth).bytes_per_second / usual))
+    return replace(now, observed=tuple(reversed(shares)))
+
+
+def _without(links: Links, depth: int) -> float:
+    """What one node could send over a way up if its broadest tier were no limit."""
+    free = replace(links.uplinks[depth], bytes_per_second=None, oversubscription=1.0, per_node=None)
+    return (
+        replace(links, uplinks=(*links.uplinks[:depth], free, *links.uplinks[depth + 1 :])).edge(depth).bytes_per_second
     )
 
 

@@ -246,16 +246,24 @@ class _Network:
         nodes = 1 if domain < 0 else self.index.domains[domain].end - self.index.domains[domain].first
         return self.links.capacity(depth, nodes)
 
+    def _seen(self, depth: int, own: float) -> float:
+        """What a ring can send out of a domain, where less was seen of one node than its share. own: of the node's interfaces."""
+        seen = self.links.uplinks[depth - 1].per_node
+        return float("inf") if seen is None else seen * own / self.links.node.bytes_per_second
+
     def _found(self, ring: _Ring, share: Mapping[tuple[int, int], float]) -> _Found:
         least, where, latency, count = float("inf"), self.depth + 1, 0.0, 0
         for a, b in ring.edges():
             count += 1
             narrowest = self.depth
+            own = share[a, self.depth + 1]
             for at in ((a, self.depth + 1), *self.crossed(a, b)):
+                carried = share[at]
                 if at[1] <= self.depth:
                     narrowest = at[1] - 1
-                if share[at] < least:
-                    least, where = share[at], at[1]
+                    carried = min(carried, self._seen(at[1], own))
+                if carried < least:
+                    least, where = carried, at[1]
             latency += self.latency[narrowest]
         levels = self.links.levels
         between = Link(least, latency / count) if count else self.links.node

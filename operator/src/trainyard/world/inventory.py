@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
+from trainyard.api.fabric import FabricSpec
 from trainyard.topology.detection import Detected, detect, telling
 from trainyard.topology.tree import Level, Tree, build
 from trainyard.world.capacity import place_of
@@ -131,15 +132,16 @@ class Inventory:
             return set()
         changed = {name for name, node in nodes.items() if before.get(name) is not node and before.get(name) != node}
         same_names = nodes.keys() == before.keys()
-        if changed or not same_names or fabrics != self._fabrics:
+        redescribed = _described(fabrics) != _described(self._fabrics)
+        self._fabrics = fabrics
+        if changed or not same_names or redescribed:
             self.worked_out.clear()
         self.nodes = nodes
         relabelled = not same_names or any(_speaks_otherwise(before[name], nodes[name], fabrics) for name in changed)
         if not same_names or any(kind(before[name]) != kind(nodes[name]) for name in changed):
             self._kinds = None
             self._supplies.clear()
-        if relabelled or fabrics != self._fabrics:
-            self._fabrics = fabrics
+        if relabelled or redescribed:
             self.detected = detect(nodes.values(), fabrics.values())
             self._rebuild(nodes.values(), self.detected.levels)
         return changed
@@ -156,3 +158,8 @@ def _speaks_otherwise(old: Node, new: Node, fabrics: Mapping[str, Fabric]) -> bo
     if old.allocatable.keys() != new.allocatable.keys():
         return True
     return old.labels != new.labels and telling(old.labels, fabrics.values()) != telling(new.labels, fabrics.values())
+
+
+def _described(fabrics: Mapping[str, Fabric]) -> Mapping[str, FabricSpec]:
+    """What administrators say, without what was measured: that changes no place and no settings."""
+    return {name: fabric.spec for name, fabric in fabrics.items()}

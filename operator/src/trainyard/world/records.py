@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from trainyard.api.fabric import FabricSpec
+from trainyard.api.fabric import FabricSpec, Observed
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.api.validate import FieldError
 from trainyard.contract.status import Status
@@ -31,10 +31,21 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """An RDMA adapter of a node, as its driver publishes it. near: it hangs under the PCIe root of an accelerator. mtu: of its
+    interface, in bytes; None where it has none."""
+
+    name: str
+    near: bool = False
+    mtu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node as the scheduler sees it. ready: condition Ready is True; ready_since: when that condition last changed.
 
-    annotations: those that are for Trainyard, and no others.
+    annotations: those that are for Trainyard, and no others. adapters: in natural order, where a driver publishes them.
+    nvlink_channels: a driver prepares NVLink between nodes for who claims a channel of a ComputeDomain.
     """
 
     name: str
@@ -46,6 +57,8 @@ class Node:
     ready: bool = True
     ready_since: float = 0.0
     annotations: Mapping[str, str] = field(default_factory=dict)
+    adapters: tuple[Adapter, ...] = ()
+    nvlink_channels: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +184,13 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A Fabric object."""
+    """A Fabric object. observed: what was measured on it, None where a newer operator wrote it in words unknown here."""
 
     name: str
     spec: FabricSpec
+    uid: str = ""
+    resource_version: str = ""
+    observed: Observed | None = field(default_factory=Observed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +235,7 @@ class World:
     """Everything known at one instant; the cycle's whole input besides the time.
 
     nodes by name; pods and jobs by uid; answers by pod uid; trials by job uid. leaving: namespaces that are being deleted.
+    launcher_image: of the container that puts the launcher beside images that have none; "" where all are to have one.
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -229,6 +246,7 @@ class World:
     answers: Mapping[str, Answer] = field(default_factory=dict)
     trials: Mapping[str, Trial] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
+    launcher_image: str = ""
 
     def namespace_leaving(self, namespace: str) -> bool:
         """No new attempt may start there."""
