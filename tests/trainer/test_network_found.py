@@ -6,7 +6,6 @@ import pytest
 from support.machines import GIB, PART, Machine
 from trainyard.contract.network import PODNETWORK_BYTES, Fact, PodNetwork, bounded, decode_network, encode_network
 from trainyard_trainer.launch.network import surroundings as asking
-from trainyard_trainer.launch.network.rdma import active_mtu
 from trainyard_trainer.launch.network.resolve import changed, resolve
 
 MIB = 2**20
@@ -310,6 +309,32 @@ def test_adapters_of_efa_are_counted_and_get_no_list(machine):
     assert found(machine).alike.adapters == 32
 
 
+# PCIe
+
+
+def test_an_adapter_that_its_pcie_link_cannot_feed_is_told(machine):
+    for name, own, above in (
+        ("mlx5_0", "32.0 GT/s PCIe", "32.0 GT/s PCIe"),
+        ("mlx5_1", "32.0 GT/s PCIe", "16.0 GT/s PCIe"),
+    ):
+        bridge = f"0000:15:0{name[-1]}.0"
+        with_gpus(machine, 1).hca(name, bus=f"0000:8{name[-1]}:00.0", bridges=(bridge,))
+        for device, speed in ((bridge, above), (f"{bridge}/0000:8{name[-1]}:00.0", own)):
+            machine.write(f"sys/devices/pci0000:15/{device}/current_link_speed", speed)
+            machine.write(f"sys/devices/pci0000:15/{device}/current_link_width", "16")
+    only(found(machine).warnings, "PCIe", "mlx5_1 has 400 Gb/s", "0000:15:01.0 (16 GT/s, 16 lanes) no more than 252")
+    machine.write("sys/devices/pci0000:15/0000:15:00.0/current_link_width", "4")
+    only(found(machine).warnings, "PCIe", "mlx5_0", "4 lanes) no more than 126")
+
+
+@pytest.mark.parametrize(("speed", "lanes"), [("Unknown", "0"), ("20.0 GT/s", "16"), ("16.0 GT/s PCIe", "255x")])
+def test_what_a_machine_does_not_tell_of_its_pcie_links_is_no_news(machine, speed, lanes):
+    with_gpus(machine, 1).hca("mlx5_0", bus="0000:80:00.0")
+    machine.write("sys/devices/pci0000:15/0000:15:01.0/0000:80:00.0/current_link_speed", speed)
+    machine.write("sys/devices/pci0000:15/0000:15:01.0/0000:80:00.0/current_link_width", lanes)
+    assert not any(w.startswith("PCIe") for w in found(machine).warnings)
+
+
 # Addresses of RoCE
 
 
@@ -393,11 +418,6 @@ def test_infiniband_gets_no_variables_of_roce(machine):
 
 
 # MTU
-
-
-@pytest.mark.parametrize(("interface", "rdma"), [(1500, 1024), (2200, 2048), (4200, 4096), (9000, 4096), (576, 256)])
-def test_case_23_the_active_mtu_follows_from_the_interface(interface, rdma):
-    assert active_mtu(interface) == rdma
 
 
 def test_case_23_an_interface_of_1500_on_a_fast_adapter_is_told(machine):

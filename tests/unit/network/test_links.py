@@ -1,9 +1,8 @@
-"""Arithmetic of traffic classes, timeouts and PCIe."""
+"""Arithmetic of traffic classes and timeouts."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.network.pcie import bytes_per_second, carries
 from trainyard.network.roce import dscp, ecn, gives_up_seconds, longest_timeout, traffic_class
 
 
@@ -50,18 +49,3 @@ def test_the_longest_timeout_ends_in_time_and_the_next_one_does_not(seconds, ret
 def test_a_timeout_that_is_none_is_refused(timeout):
     with pytest.raises(ValueError, match="1 to 31"):
         gives_up_seconds(timeout)
-
-
-@pytest.mark.parametrize(
-    ("generation", "lanes", "least", "most"),
-    [(3, 16, 15.7, 15.8), (4, 8, 15.7, 15.8), (4, 16, 31, 32), (5, 16, 63, 63.1), (6, 16, 120, 122)],
-)
-def test_gigabytes_a_second_of_a_pcie_link_in_one_direction(generation, lanes, least, most):
-    assert least <= bytes_per_second(generation, lanes) / 1e9 <= most
-
-
-def test_400_gigabit_a_second_need_generation_5_and_200_do_not():
-    assert carries(4, 16, 25e9)
-    assert not carries(4, 16, 50e9)
-    assert carries(5, 16, 50e9)
-    assert not carries(5, 8, 50e9)

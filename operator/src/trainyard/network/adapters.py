@@ -6,10 +6,11 @@ each pod has its own of, and NCCL since 2.21 finds it by address family.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from trainyard.api.fabric import FabricSpec, Rails, Rdma
 from trainyard.api.names import ANNOTATION_HCAS
+from trainyard.api.template import is_accelerator
 from trainyard.contract.matcher import exactly
 from trainyard.network.choice import Network
 from trainyard.network.container import Backend, Pod
@@ -17,10 +18,7 @@ from trainyard.network.profiles.model import Profile, Roce
 from trainyard.network.reading import integer
 from trainyard.network.roce import gives_up_seconds, longest_timeout, traffic_class
 from trainyard.network.settings import Setting, Source
-from trainyard.world.records import Node
-
-CLIQUE = "nvidia.com/gpu.clique"
-"""Label of GPU feature discovery: the nodes that reach each other over NVLink have the same value."""
+from trainyard.world.records import Adapter, Node
 
 _RAILS = {
     Rails.ISOLATED: ("0", "an adapter reaches those of its own rail alone"),
@@ -35,10 +33,8 @@ def in_use(network: Network, pod: Pod, usable: bool) -> Profile | None:
     return None if not fast or profile is None or over_sockets(profile, _said(network, pod)) else profile
 
 
-def adapters(
-    network: Network, profile: Profile, pod: Pod, node: Node | None, nodes: Sequence[Node], timeout_seconds: float
-) -> Iterator[Setting]:
-    """Settings of the adapters, the same on all machines of one kind, of which node is one."""
+def adapters(network: Network, profile: Profile, pod: Pod, timeout_seconds: float) -> Iterator[Setting]:
+    """Settings of the adapters, the same on all machines."""
     if profile.net is not None and _has_net(profile, _said(network, pod).get("NCCL_NET_PLUGIN")):
         why = f"without {profile.net} the job should fail at once: NCCL would fall back to sockets and say nothing"
         yield _derived("NCCL_NET", profile.net, why)
@@ -49,9 +45,6 @@ def adapters(
     if rails in _RAILS:
         value, why = _RAILS[rails]
         yield _derived("NCCL_CROSS_NIC", value, why)
-    machine = profile.machine(node.labels) if node is not None else None
-    if profile.nvlink_domains or (machine is not None and machine.nvlink_domains):
-        yield from _nvlink(pod, profile, nodes)
 
 
 def _has_net(profile: Profile, plugin: str | None) -> bool:
@@ -85,7 +78,23 @@ def devices(network: Network, pod: Pod, node: Node | None) -> tuple[tuple[str, .
     if machine is not None and machine.devices and pod.accelerators >= machine.accelerators:
         assert network.profile is not None
         return machine.devices, f"the adapters of this machine in the profile {network.profile.name}"
+    near = published(pod, node)
+    if near:
+        return tuple(adapter.name for adapter in near), "the adapters under the PCIe roots of the node's accelerators"
     return (), ""
+
+
+def published(pod: Pod, node: Node | None) -> tuple[Adapter, ...]:
+    """The adapters that a node's driver says are near its accelerators; () where nobody says, or the pod has its devices from
+    elsewhere: a part of the accelerators, or a claim of its own, whose devices the driver picks."""
+    if node is None or pod.claims or pod.accelerators < all_accelerators(node):
+        return ()
+    return tuple(adapter for adapter in node.adapters if adapter.near)
+
+
+def all_accelerators(node: Node) -> int:
+    """How many accelerators a node offers."""
+    return sum(amount for name, amount in node.allocatable.items() if is_accelerator(name))
 
 
 def named(network: Network, profile: Profile, pod: Pod, node: Node | None) -> Iterator[Setting]:
@@ -139,18 +148,6 @@ def _timeout(network: Network, profile: Profile, limit_seconds: float) -> Iterat
             f"group's {limit_seconds:g} s; with {written} an adapter gives up after {seconds:.0f} s, and says which it was"
         )
     yield _derived("NCCL_IB_TIMEOUT", str(written), why)
-
-
-def _nvlink(pod: Pod, profile: Profile, nodes: Sequence[Node]) -> Iterator[Setting]:
-    """NVLink beyond the node needs a channel, which a ComputeDomain's claim or the vendor's own setting gives."""
-    if not pod.claims and "NVIDIA_IMEX_CHANNELS" not in {*profile.env, *pod.named, *pod.wishes}:
-        why = "the pod claims no channel of a ComputeDomain, and without one NCCL fails at the first memory of another node"
-        yield _derived("NCCL_MNNVL_ENABLE", "0", why)
-        return
-    cliques = {node.labels.get(CLIQUE, "") for node in nodes}
-    if len(cliques) == 1 and cliques != {""}:
-        why = f"all nodes are of the NVLink clique {next(iter(cliques))}; without NVLink the job should fail at once"
-        yield _derived("NCCL_MNNVL_ENABLE", "1", why)
 
 
 def _said(network: Network, pod: Pod) -> Mapping[str, str]:

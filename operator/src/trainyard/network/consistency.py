@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainyard.api.names import LABEL_GPU_PRODUCT
+from trainyard.contract.hardware import active_mtu
 from trainyard.contract.natural import natural
 from trainyard.contract.network import Alike
-from trainyard.network.adapters import CLIQUE, devices
+from trainyard.network.adapters import devices, published
 from trainyard.network.choice import Network
 from trainyard.network.container import Backend, Pod
+from trainyard.network.nvlink import CLIQUE, beyond_the_node
+from trainyard.network.profiles.model import Transport
 from trainyard.world.records import Node
 
 
@@ -45,8 +48,17 @@ def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Itera
     yield from _unlike("number of adapters", named if any(named.values()) else counted, hang)
     rates = {name: machine.nic_gbps if machine is not None else None for name, machine in machines.items()}
     yield from _unlike("Gb/s of each adapter", rates, "the slowest sets the pace")
-    if profile.nvlink_domains or any(machine is not None and machine.nvlink_domains for machine in machines.values()):
+    if profile.transport is Transport.ROCE:
+        mtus = {node.name: _mtu(pod, node) for node in nodes}
+        yield from _unlike("MTU of the adapters", mtus, "large messages are lost, and collectives hang")
+    if any(beyond_the_node(profile, node) for node in nodes):
         yield from _shares(nodes)
+
+
+def _mtu(pod: Pod, node: Node) -> int | None:
+    """What the adapters of a node send at once, by the MTU of their interfaces; None where no driver tells."""
+    known = [adapter.mtu for adapter in published(pod, node) if adapter.mtu is not None]
+    return active_mtu(min(known)) if known else None
 
 
 def _shares(nodes: Sequence[Node]) -> Iterator[str]:

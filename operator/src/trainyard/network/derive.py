@@ -13,13 +13,14 @@ from dataclasses import replace
 from trainyard.api.names import ANNOTATION_HCAS, ANNOTATION_INTERFACE, LABEL_INSTANCE_TYPE, is_reserved_env
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
-from trainyard.network.adapters import adapters, in_use, named
+from trainyard.network.adapters import adapters, all_accelerators, in_use, named
 from trainyard.network.additions import Additions, additions
 from trainyard.network.always import meeting, speaking
 from trainyard.network.choice import Network, choose_network, likeliest
 from trainyard.network.consistency import before_admission
 from trainyard.network.container import Backend, Pod, pod_of
 from trainyard.network.doubts import doubts
+from trainyard.network.nvlink import CHANNELS, beyond_the_node, claims_channel, nvlink
 from trainyard.network.policy import judge
 from trainyard.network.settings import Setting, Settings, Source
 from trainyard.network.variables import GLOO, TORCH, VARIABLES
@@ -70,7 +71,7 @@ def derive(
         settings=(*common, *jobs),
         additions=added.pod,
         warnings=(
-            *judge(network, pod, process_group_timeout_seconds),
+            *judge(network, pod, process_group_timeout_seconds, channel=ours.channel),
             *doubts(network, pod, added),
             *before_admission(network, pod, nodes),
             *added.warnings,
@@ -79,6 +80,7 @@ def derive(
         replaced=tuple(replaced.values()),
         host_network=added.host_network,
         privileged=added.privileged,
+        channel=ours.channel,
         network=network.name,
     )
 
@@ -86,7 +88,8 @@ def derive(
 def _kind(node: Node) -> tuple[object, ...]:
     """What of a node its settings depend on."""
     labels, annotations = node.labels, node.annotations
-    return labels.get(LABEL_INSTANCE_TYPE, ""), annotations.get(ANNOTATION_HCAS), annotations.get(ANNOTATION_INTERFACE)
+    said = labels.get(LABEL_INSTANCE_TYPE, ""), annotations.get(ANNOTATION_HCAS), annotations.get(ANNOTATION_INTERFACE)
+    return said if not node.adapters else (*said, node.adapters, all_accelerators(node))
 
 
 class _Ours:
@@ -98,6 +101,7 @@ class _Ours:
         self._network, self._pod, self._nodes, self._timeout_seconds = network, pod, nodes, timeout_seconds
         self._host_network = added.host_network
         self._profile = in_use(network, pod, added.usable)
+        self.channel = claims_channel(network, self._profile, pod, nodes)
         self._writes_profile = pod.backend is Backend.NCCL and pod.many and added.usable
         said = () if network.fabric is None else network.fabric.env
         self._of_fabric = tuple(
@@ -122,10 +126,13 @@ class _Ours:
 
     def _alike(self, node: Node | None) -> Iterable[Setting]:
         if self._writes_profile:
-            yield from _of_profile(self._network, node.labels if node is not None else {})
+            written = _of_profile(self._network, node.labels if node is not None else {})
+            yield from (one for one in written if not (self.channel and one.name == CHANNELS))
         yield from speaking(self._network, self._pod)
         if self._profile is not None:
-            yield from adapters(self._network, self._profile, self._pod, node, self._nodes, self._timeout_seconds)
+            yield from adapters(self._network, self._profile, self._pod, self._timeout_seconds)
+            if beyond_the_node(self._profile, node):
+                yield from nvlink(self._profile, self._pod, self._nodes, self.channel)
 
 
 def _of_profile(network: Network, labels: Mapping[str, str]) -> Iterable[Setting]:

@@ -14,6 +14,7 @@ from trainyard.contract.matcher import Matcher, Port, parse
 from trainyard.network.adapters import devices, over_sockets
 from trainyard.network.choice import Network
 from trainyard.network.container import Pod
+from trainyard.network.nvlink import CHANNELS
 from trainyard.network.profiles.model import Transport
 from trainyard.network.reading import integer, misread
 from trainyard.network.roce import DEFAULT_RETRIES, dscp, ecn, gives_up_seconds, traffic_class
@@ -28,16 +29,18 @@ class Said(NamedTuple):
     network: Network
     pod: Pod
     timeout_seconds: float
+    channel: bool
 
 
-def judge(network: Network, pod: Pod, process_group_timeout_seconds: float) -> Iterator[str]:
-    """What the job had better know of its variables, each a sentence that begins with the name."""
+def judge(network: Network, pod: Pod, process_group_timeout_seconds: float, *, channel: bool = False) -> Iterator[str]:
+    """What the job had better know of its variables, each a sentence that begins with the name. channel: its pods claim one for
+    NVLink beyond their nodes."""
     for name in sorted({*pod.named, *pod.wishes}):
         if is_reserved_env(name):
             yield f"{name} is left out: who a process is in the gang is the plan's to say"
     for name, value in sorted(pod.said.items()):
         if not is_reserved_env(name) and "$(" not in value:  # what Kubernetes puts there is not known here
-            said = Said(name, value, network, pod, process_group_timeout_seconds)
+            said = Said(name, value, network, pod, process_group_timeout_seconds, channel or pod.claims)
             yield from (f"{name}: {doubt}" for doubt in _doubts(said))
     if pod.env_from:
         yield "envFrom: Kubernetes lets env win over it; a setting of Trainyard is replaced by env or spec.network.env alone"
@@ -227,7 +230,7 @@ def _roce_version(said: Said) -> Iterator[str]:
 
 def _mnnvl(said: Said) -> Iterator[str]:
     profile = said.network.profile
-    if _number(said) == 1 and not said.pod.claims and (profile is None or "NVIDIA_IMEX_CHANNELS" not in profile.env):
+    if _number(said) == 1 and not said.channel and (profile is None or CHANNELS not in profile.env):
         yield "the pod claims no channel of a ComputeDomain, and without one NCCL fails at the first memory of another node"
 
 

@@ -47,6 +47,7 @@ class Settings:
     replaced: what Trainyard would have written for some node where the job says otherwise.
     additions: what the fabric adds to its pods.
     host_network, privileged: rights that the profile needs and an administrator gave.
+    channel: each pod claims one of a ComputeDomain of the job, for NVLink beyond its node.
     warnings: what the job had better change. network: what it is called.
     problem: why no attempt should start, "" where nothing is in the way.
     """
@@ -58,6 +59,7 @@ class Settings:
     replaced: tuple[Setting, ...] = ()
     host_network: bool = False
     privileged: bool = False
+    channel: bool = False
     network: str = ""
     problem: str = ""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from trainyard.contract import matcher
+from trainyard.contract.hardware import active_mtu, pcie_bytes_per_second, pcie_carries
 from trainyard.contract.network import Alike, Fact, Resolved
 
 from trainyard_trainer.launch.network import gids, limits, tree
@@ -23,8 +24,6 @@ LIBFABRIC: Final = ("libfabric", "aws libfabric")
 """Names of NCCL's network on EFA."""
 READS_GAPS: Final = (2, 26, 2)
 """NCCL from this version on looks beyond an empty row."""
-ROCE_OVERHEAD_BYTES: Final = 96
-"""Headers of RoCE v2 in a frame, the longest (linux, rdma/ib_addr.h, iboe_get_mtu)."""
 
 
 @dataclass(slots=True)
@@ -83,6 +82,7 @@ def look(
     if not wish and all(port.link_layer in (INFINIBAND, ETHERNET) for port in looked.used):
         why = f"{len(looked.used)} of {len(found)} adapters carry the compute network"
         looked.settings.append(Resolved(HCA, matcher.exactly([port.device for port in looked.used]), why))
+    looked.warnings.extend(_narrow(found, looked.used))
     mtus = _mtus(root, found, looked.used)
     looked.mtu = min(mtus.values(), default=None)
     if len(set(mtus.values())) > 1:
@@ -147,6 +147,20 @@ def _absent(looked: Looked, root: Path, found: Sequence[Judged], environment: Ma
         )
 
 
+def _narrow(found: Sequence[Judged], used: Iterable[Port]) -> Iterator[str]:
+    """Adapters that the machine cannot feed: a slot of an older generation, or a link that came up with fewer lanes."""
+    rates = {port.device: port.rate_gbps for port in used}
+    for judged in found:
+        link, rate = judged.adapter.narrowest, rates.get(judged.adapter.name)
+        if link is None or rate is None or pcie_carries(link.gigatransfers, link.lanes, rate * 1e9 / 8):
+            continue
+        carries = pcie_bytes_per_second(link.gigatransfers, link.lanes) * 8 / 1e9
+        yield (
+            f"PCIe: {judged.adapter.name} has {rate:g} Gb/s, and its link at {link.at} ({link.gigatransfers:g} GT/s, "
+            f"{link.lanes} lanes) no more than {carries:.0f}: the gang is as slow as that"
+        )
+
+
 def _mtus(root: Path, found: Sequence[Judged], used: Iterable[Port]) -> dict[str, int]:
     """The active MTU of each RoCE adapter, which follows from that of its interface; InfiniBand's is not in /sys."""
     devices = {port.device for port in used if port.link_layer == ETHERNET}
@@ -160,11 +174,6 @@ def _mtus(root: Path, found: Sequence[Judged], used: Iterable[Port]) -> dict[str
         if known:
             mtus[judged.adapter.name] = active_mtu(min(known))
     return mtus
-
-
-def active_mtu(interface_mtu: int) -> int:
-    """Bytes that RoCE sends at once over an interface: the largest of the sizes that exist whose frame fits."""
-    return max((size for size in (512, 1024, 2048, 4096) if size + ROCE_OVERHEAD_BYTES <= interface_mtu), default=256)
 
 
 def _addresses(

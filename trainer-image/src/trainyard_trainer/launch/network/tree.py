@@ -7,11 +7,13 @@ go while it is read.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final
 
+from trainyard.contract.hardware import PCIE_GIGATRANSFERS, pcie_bytes_per_second
 from trainyard.contract.natural import natural
 
 INFINIBAND: Final = "InfiniBand"
@@ -23,6 +25,7 @@ ACCELERATOR_CLASSES: Final = ("0x0300", "0x0302")
 MAX_ADAPTERS: Final = 64
 MAX_ROWS: Final = 256
 IFF_UP: Final = 0x1  # linux/if.h
+_PCI_ADDRESS: Final = r"[0-9a-fA-F]{4,}:[0-9a-fA-F:.]+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,18 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
+class PcieLink:
+    """A PCIe link as it came up. at: PCI address of the device that tells of it."""
+
+    at: str
+    gigatransfers: float
+    lanes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Adapter:
     """An RDMA adapter. chain: PCI addresses from the root port down to it. opens: its device file is in the pod; None: it has
-    none. numa: -1 where the machine does not say."""
+    none. numa: -1 where the machine does not say. narrowest: of the links on the chain; None where none tells."""
 
     name: str
     chain: tuple[str, ...]
@@ -64,6 +76,7 @@ class Adapter:
     opens: bool | None
     netdevs: tuple[str, ...]
     ports: tuple[Port, ...]
+    narrowest: PcieLink | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +194,24 @@ def _adapter(folder: Path, files: dict[str, bool]) -> Adapter:
         opens=files.get(folder.name),
         netdevs=tuple(names(device / "net")),
         ports=ports,
+        narrowest=min(
+            _links(device), key=lambda link: pcie_bytes_per_second(link.gigatransfers, link.lanes), default=None
+        ),
     )
+
+
+def _links(device: Path) -> Iterator[PcieLink]:
+    """The links on the way to a device. A virtual machine may show none of them, or speeds that PCIe does not have."""
+    try:
+        folder = device.resolve(strict=True)
+    except OSError:
+        return
+    while re.fullmatch(_PCI_ADDRESS, folder.name):
+        speed = re.match(r"([\d.]+) GT/s", text(folder / "current_link_speed"))
+        lanes = number(folder / "current_link_width", 0)
+        if speed and lanes > 0 and float(speed[1]) in PCIE_GIGATRANSFERS:
+            yield PcieLink(folder.name, float(speed[1]), lanes)
+        folder = folder.parent
 
 
 def _port(device: str, folder: Path) -> Port:
@@ -218,4 +248,4 @@ def _chain(device: Path) -> tuple[str, ...]:
         resolved = device.resolve(strict=True)
     except OSError:
         return ()
-    return tuple(part for part in resolved.parts if re.fullmatch(r"(pci)?[0-9a-fA-F]{4,}:[0-9a-fA-F:.]+", part))
+    return tuple(part for part in resolved.parts if re.fullmatch(rf"(pci)?{_PCI_ADDRESS}", part))
