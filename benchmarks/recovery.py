@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--folder", help="where to save to (default: a temporary folder, removed in the end)")
     parser.add_argument("--lives", type=int, default=300, help="of wrong_loads (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=15, help="of notice_to_durable_ratio (default: %(default)s)")
-    parser.add_argument("--blocks", type=int, default=6, help="of 50 steps with a save (default: %(default)s)")
+    parser.add_argument("--blocks", type=int, default=3, help="of 50 steps with a save (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of exporter_ratio (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of what is drawn (default: drawn, and printed)")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these figures")

@@ -207,6 +207,7 @@ def plan_file(
     every_steps: int | None = None,
     every_auto: bool = False,
     keep: int = 3,
+    grace_seconds: float = 120.0,
 ) -> dict[str, str]:
     """Write plan.json as the operator would, one process a member; the answer is the environment that points to it."""
     plan = Plan(
@@ -220,7 +221,9 @@ def plan_file(
         mesh=tuple(mesh) or (Axis("shard", ranks),),
         process_group_timeout_seconds=60.0,
         lineage=Lineage(tuple(Mark(*mark) for mark in history), Mark(*resume) if resume else None),
-        checkpoints=Checkpoints(str(folder), every_steps=every_steps, every_auto=every_auto, keep=keep),
+        checkpoints=Checkpoints(
+            str(folder), every_steps=every_steps, every_auto=every_auto, keep=keep, grace_seconds=grace_seconds
+        ),
         trainer=dict(trainer),
     )
     path.write_text(encode(plan))

@@ -23,7 +23,8 @@ class Agreement:
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
         self.group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=MEETING))
-        _set_pg_timeout(PATIENCE, self.group)
+        set_timeout = getattr(dist, "set_timeout", _set_pg_timeout)  # torch 2.14 has only the latter
+        set_timeout(PATIENCE, self.group)
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value, on every rank, by rank."""
