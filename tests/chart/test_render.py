@@ -33,6 +33,7 @@ OPERATOR_RIGHTS = (
     | rule("", "services", "get", "create", "delete")
     | rule("", "configmaps", "get", "create", "delete")
     | rule("", "secrets", "create")
+    | rule("resource.nvidia.com", "computedomains", "get", "create")
     | rule("events.k8s.io", "events", "create", "patch")
 )
 OPERATOR_RIGHTS_AT_HOME = rule("coordination.k8s.io", "leases", "create") | rule(
@@ -228,3 +229,11 @@ def test_every_value_is_in_the_schema_and_described() -> None:
 def test_hooks_are_the_only_objects_that_helm_makes_at_events() -> None:
     assert {o["metadata"]["name"] for o in render() if is_hook(o)} == {f"{RELEASE}-uninstall"}
     assert [o for o in render({"uninstall": {"hook": False}}) if is_hook(o)] == []
+
+
+@pytest.mark.parametrize("mine", ["", "registry.example/launcher:2"])
+def test_the_operators_own_image_carries_the_launcher_unless_another_does(mine: str) -> None:
+    deployment = one(render({"launcher": {"image": mine}}), "Deployment", RELEASE)
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (variable,) = (v for v in container["env"] if v["name"] == "TRAINYARD_LAUNCHER_IMAGE")
+    assert variable["value"] == (mine or container["image"])

@@ -8,6 +8,7 @@ seconds for a change of the project's sources.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import sys
@@ -26,6 +27,9 @@ from trainyard_lab.progress import step
 REPOSITORY = Path(__file__).resolve().parents[3]
 OPERATOR_IMAGE = "docker.io/trainyard/operator:0.1.0"
 TRAINER_IMAGE = "docker.io/trainyard/trainer:0.1.0"
+BARE_IMAGE = "docker.io/trainyard/bare:0.1.0"
+"""What the others are made on: Python and nothing of Trainyard, as somebody's own image might be."""
+LAUNCHER_SOURCES = ("operator/src", "trainer-image/src")
 VERSIONS_KEPT = 3
 """Of each image in the cache: another run may be importing the one before."""
 
@@ -37,7 +41,7 @@ class Built:
     """An image that is made from a Dockerfile of the project.
 
     sources: what of the repository it holds; extra: its optional dependencies in pyproject.toml; without: those of
-    them that do not come into the image.
+    them that do not come into the image. launcher: whether it carries the launcher for other images.
     """
 
     image: str
@@ -45,10 +49,11 @@ class Built:
     sources: tuple[str, ...]
     extra: str
     without: tuple[str, ...] = ()
+    launcher: bool = False
 
 
 BUILT = (
-    Built(OPERATOR_IMAGE, "operator/Dockerfile", sources=("operator/src",), extra="operator"),
+    Built(OPERATOR_IMAGE, "operator/Dockerfile", sources=("operator/src",), extra="operator", launcher=True),
     Built(
         TRAINER_IMAGE,
         "trainer-image/Dockerfile",
@@ -65,6 +70,7 @@ def made(cache: Path) -> tuple[Image, ...]:
     root = debian.root_tar(cache)
     recipes = [
         _Recipe(SANDBOX_IMAGE, debian.version(), lambda buildah: _build_pause(buildah, root)),
+        _Recipe(BARE_IMAGE, debian.version(), lambda buildah: _tag_base(buildah, root)),
         *(_project_recipe(cache, root, built, project) for built in BUILT),
     ]
     layout = cache / "images"
@@ -114,16 +120,20 @@ def requirements(built: Built, project: Mapping[str, Any]) -> list[str]:
 
 def _contents(built: Built) -> Iterable[bytes]:
     """Names and contents of all files of the repository that go into an image."""
-    for path in _files(built):
+    launcher = _sources(LAUNCHER_SOURCES) if built.launcher else []
+    for path in sorted({*_files(built), *launcher}):
         yield path.relative_to(REPOSITORY).as_posix().encode()
         yield path.read_bytes()
 
 
 def _files(built: Built) -> list[Path]:
     files = [REPOSITORY / name for name in ("pyproject.toml", "README.md", "LICENSE", built.dockerfile)]
-    for folder in built.sources:
-        files += sorted(path for path in (REPOSITORY / folder).rglob("*") if path.is_file() and not _is_made(path))
-    return files
+    return files + _sources(built.sources)
+
+
+def _sources(folders: Iterable[str]) -> list[Path]:
+    found = (path for folder in folders for path in (REPOSITORY / folder).rglob("*"))
+    return sorted(path for path in found if path.is_file() and not _is_made(path))
 
 
 def _is_made(path: Path) -> bool:
@@ -154,6 +164,10 @@ def _base(buildah: "Buildah", root: Path) -> str:
     return name
 
 
+def _tag_base(buildah: "Buildah", root: Path) -> None:
+    buildah("tag", _base(buildah, root), BARE_IMAGE)
+
+
 def _build_project(buildah: "Buildah", cache: Path, root: Path, built: Built, needs: list[str]) -> None:
     """An image of the project, by its Dockerfile."""
     shutil.copytree(_third_party(cache, built.extra, needs), buildah.work / "wheels")
@@ -165,6 +179,10 @@ def _build_project(buildah: "Buildah", cache: Path, root: Path, built: Built, ne
         shutil.copy2(file, copy)
     project = str(buildah.work / "project")
     shell.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", project, str(source))
+    if built.launcher:
+        archive = (sys.executable, "-m", "trainyard_trainer.launch.archive", str(buildah.work / "launcher"))
+        paths = os.pathsep.join(str(REPOSITORY / folder) for folder in LAUNCHER_SOURCES)
+        shell.run(*archive, env={**os.environ, "PYTHONPATH": paths})
     buildah(
         "bud", "--layers", "--isolation", "chroot", "--pull-never", "--file", str(REPOSITORY / built.dockerfile),
         "--build-arg", f"BASE={_base(buildah, root)}", "--build-context", f"built={buildah.work}", "--tag", built.image,

@@ -53,6 +53,8 @@ PLAN_FOLDER: Final = "/etc/trainyard/plan"
 PLAN_KEY: Final = "plan.json"
 CONTROL_FOLDER: Final = "/etc/trainyard/control"
 CONTROL_KEY: Final = "key"
+LAUNCHER_FOLDER: Final = "/trainyard"
+"""Where the launcher is in an image that has none of its own."""
 
 MAX_JOB_NAME: Final = 40
 

@@ -43,6 +43,8 @@ class Settings(BaseModel):
     """Address of /metrics, /healthz and /readyz."""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """Their port; 0 takes a free one and logs it."""
+    launcher_image: str = ""
+    """Image that carries the launcher into pods whose own image has none; empty: every image is to have it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is logged."""
 

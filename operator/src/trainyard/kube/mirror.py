@@ -87,6 +87,7 @@ class Mirror:
         self._answers: dict[str, Answer] = {}
         self._trials: dict[str, Trial] = {}
         self._launcher_image = launcher_image
+        self._launcher_image = launcher_image
         self._frozen = World()
         self._frozen_at: tuple[int, ...] = ()
 
@@ -178,6 +179,7 @@ class Mirror:
             answers=dict(self._answers),
             trials=dict(self._trials),
             leaving=frozenset(self._namespaces.records) if "namespaces" in fresh else old.leaving,
+            launcher_image=self._launcher_image,
             launcher_image=self._launcher_image,
         )
         return self._frozen

@@ -14,12 +14,11 @@ from trainyard.api.template import mount_path, pod_spec, trainer_container
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract.plan import Plan, digest
 from trainyard.network.settings import Settings
+from trainyard.render import launcher
 from trainyard.render.env import environment
 from trainyard.render.objects import metadata
 from trainyard.render.plan import CHECKPOINTS_FOLDER
 from trainyard.world.records import Job, Manifest
-
-LAUNCHER: Final = "trainyard-launch"
 
 GRACE_MARGIN_SECONDS: Final = 30
 """Beyond checkpoint.grace: the step that is under way when SIGTERM comes, last words, and the kubelet's own delays."""
@@ -40,8 +39,12 @@ _STAY: Final = {
 """Autoscalers leave the pod's node alone: to them a member of a gang looks like a pod that could be had anywhere."""
 
 
-def pods(job: Job, plan: Plan, ranks: Iterable[int], settings: Settings) -> Iterator[Manifest]:
+def pods(
+    job: Job, plan: Plan, ranks: Iterable[int], settings: Settings, launcher_image: str = ""
+) -> Iterator[Manifest]:
     """The pods that play these node ranks of an attempt, in the order given. The job's spec must make sense.
+
+    launcher_image: of what puts the launcher beside an image that has none; "": every image is to have it.
 
     kube-scheduler binds each, to the one node that its affinity leaves: so quota, taints and room are checked once more by
     whom everybody else asks.
@@ -56,23 +59,23 @@ def pods(job: Job, plan: Plan, ranks: Iterable[int], settings: Settings) -> Iter
             names.LABEL_RANK: str(rank),
         }
         annotations = {names.ANNOTATION_NODE: member.node, names.ANNOTATION_PLAN: made_from}
-        made = _pod(job, plan.pod(rank), plan_map, settings.on(member.node), labels, annotations)
+        made = _pod(job, plan.pod(rank), plan_map, settings.on(member.node), labels, annotations, launcher_image)
         spec = {**made["spec"], "affinity": pinned(made["spec"].get("affinity"), member.node)}
         yield {**made, "metadata": {**made["metadata"], "finalizers": [names.FINALIZER_POD]}, "spec": spec}
 
 
-def pod(job: Job, plan: Plan, rank: int, settings: Settings) -> Manifest:
+def pod(job: Job, plan: Plan, rank: int, settings: Settings, launcher_image: str = "") -> Manifest:
     """The pod that plays one node rank of an attempt."""
-    return next(pods(job, plan, [rank], settings))
+    return next(pods(job, plan, [rank], settings, launcher_image))
 
 
-def trial_pod(job: Job, settings: Settings) -> Manifest:
+def trial_pod(job: Job, settings: Settings, launcher_image: str = "") -> Manifest:
     """The pod that a dry run shows to the API server before anything is made: like any member, but on no node.
 
     No member can have its name, so the trial never fails because a pod is there. It holds no finalizer, so it would go like
     any pod if a server took the trial for real.
     """
-    return _pod(job, f"{job.name}-trial", names.plan_name(job.name, 0), settings, {}, {})
+    return _pod(job, f"{job.name}-trial", names.plan_name(job.name, 0), settings, {}, {}, launcher_image)
 
 
 def pinned(affinity: object, node: str) -> dict[str, Any]:
@@ -110,6 +113,7 @@ def _pod(
     settings: Settings,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
+    launcher_image: str,
 ) -> dict[str, Any]:
     spec = job.spec
     if spec is None:
@@ -129,11 +133,13 @@ def _pod(
                 **annotations,
             },
         },
-        "spec": _pod_spec(job, spec, name, plan_map, settings),
+        "spec": _pod_spec(job, spec, name, plan_map, settings, launcher_image),
     }
 
 
-def _pod_spec(job: Job, spec: TrainingJobSpec, name: str, plan_map: str, settings: Settings) -> dict[str, Any]:
+def _pod_spec(
+    job: Job, spec: TrainingJobSpec, name: str, plan_map: str, settings: Settings, launcher_image: str
+) -> dict[str, Any]:
     template = pod_spec(spec.template)
     trains = trainer_container(spec.template)
     priority = {} if spec.priority_class_name is None else {"priorityClassName": spec.priority_class_name}
@@ -142,6 +148,9 @@ def _pod_spec(job: Job, spec: TrainingJobSpec, name: str, plan_map: str, setting
     shm = trains is not None and SHM_FOLDER not in _mount_paths(trains, settings)
     on_host = template.get("hostNetwork", settings.host_network)
     before = _by_name([*settings.additions.init_containers, *(template.get("initContainers") or ())])
+    beside = bool(launcher_image) and trains is not None and launcher.is_put_beside(trains)
+    if beside and trains is not None:
+        before = [launcher.init_container(launcher_image, template, trains), *before]
     return {
         "enableServiceLinks": False,  # a Service named master would set MASTER_PORT
         # On the host's network a pod asks the host's name server unless told otherwise, and that knows no Service.
@@ -154,20 +163,25 @@ def _pod_spec(job: Job, spec: TrainingJobSpec, name: str, plan_map: str, setting
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": max(grace, template.get("terminationGracePeriodSeconds") or 0),
         "containers": [
-            c if c is not trains else _trainer(trains, spec, settings, shm) for c in template.get("containers") or ()
+            c if c is not trains else _trainer(trains, spec, settings, shm=shm, beside=beside)
+            for c in template.get("containers") or ()
         ],
-        "volumes": [*volumes, *_volumes(plan_map, names.control_name(job.name, job.uid), shm)],
+        "volumes": [*volumes, *_volumes(plan_map, names.control_name(job.name, job.uid), shm=shm, beside=beside)],
     }
 
 
-def _volumes(plan_map: str, control: str, shm: bool) -> Iterable[Mapping[str, Any]]:
+def _volumes(plan_map: str, control: str, *, shm: bool, beside: bool) -> Iterable[Mapping[str, Any]]:
     yield {"name": PLAN_VOLUME, "configMap": {"name": plan_map}}
     yield {"name": CONTROL_VOLUME, "secret": {"secretName": control, "defaultMode": _KEY_MODE}}
     if shm:  # the runtime's own is 64 MiB, too small for data loaders and for NCCL
         yield {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
+    if beside:
+        yield launcher.volume()
 
 
-def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Settings, shm: bool) -> dict[str, Any]:
+def _trainer(
+    container: Mapping[str, Any], spec: TrainingJobSpec, settings: Settings, *, shm: bool, beside: bool
+) -> dict[str, Any]:
     """The container that trains. A mount of the job's wins over one of the fabric's at the same path."""
     own = [*(container.get("volumeMounts") or ()), *_checkpoints_mount(container, spec)]
     taken = {_path(mount) for mount in own}
@@ -176,6 +190,7 @@ def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Sett
         {"name": PLAN_VOLUME, "mountPath": names.PLAN_FOLDER, "readOnly": True},
         {"name": CONTROL_VOLUME, "mountPath": names.CONTROL_FOLDER, "readOnly": True},
         *([{"name": SHM_VOLUME, "mountPath": SHM_FOLDER}] if shm else []),
+        *([launcher.mount()] if beside else []),
     ]
     port = {"name": names.LAUNCHER_PORT_NAME, "containerPort": names.LAUNCHER_PORT}
     others = [p for p in container.get("ports") or () if p.get("containerPort") != names.LAUNCHER_PORT]
@@ -184,7 +199,7 @@ def _trainer(container: Mapping[str, Any], spec: TrainingJobSpec, settings: Sett
         **rest,
         **_devices(container, settings.additions.resources),
         **_rights(container, settings),
-        **_command(container, spec.processes),
+        **launcher.command(container, spec.processes, beside=beside),
         "env": environment(settings, container.get("env") or ()),
         "ports": [*others, port],
         "volumeMounts": [*own, *added, *ours],
@@ -219,15 +234,6 @@ def _checkpoints_mount(container: Mapping[str, Any], spec: TrainingJobSpec) -> I
     volume = spec.checkpoint.volume
     if volume is not None and mount_path(container, volume) is None:
         yield {"name": volume, "mountPath": CHECKPOINTS_FOLDER}
-
-
-def _command(container: Mapping[str, Any], processes: int) -> dict[str, Any]:
-    """The launcher before the user's command. Without one the image knows what to run: ours starts the launcher itself."""
-    own: dict[str, Any] = {key: container[key] for key in ("command", "args") if key in container}
-    command: Sequence[str] = container.get("command") or ()
-    if not command or command[0].rsplit("/", 1)[-1] == LAUNCHER:
-        return own
-    return {"command": [LAUNCHER, "--procs", str(processes), "--", *command, *(container.get("args") or ())]}
 
 
 def _mount_paths(container: Mapping[str, Any], settings: Settings) -> set[str]:

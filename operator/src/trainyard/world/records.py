@@ -236,6 +236,7 @@ class World:
 
     nodes by name; pods and jobs by uid; answers by pod uid; trials by job uid. leaving: namespaces that are being deleted.
     launcher_image: of the container that puts the launcher beside images that have none; "" where all are to have one.
+    launcher_image: of the container that puts the launcher beside images that have none; "" where all are to have one.
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
