@@ -368,7 +368,7 @@ def describe(assignment: Assignment, data: str) -> Training:
     """What a commit record says of a training. data: digest of the corpus."""
     trainer = assignment.trainer
     configuration = hashlib.sha256(dumps(trainer.to_manifest()).encode()).hexdigest()
-    return Training(trainer.seed, data, trainer.model.shape._asdict(), configuration)
+    return Training(trainer.seed, data, trainer.model.architecture, configuration)
 
 
 # The functions for a script of one's own, under the name by which it imports them.

@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -26,12 +26,14 @@ from trainyard_trainer.configuration import Assignment, BadConfiguration, assign
 from trainyard_trainer.data import corpus
 from trainyard_trainer.data.batches import Batches, samples
 from trainyard_trainer.data.order import Order
-from trainyard_trainer.ledger import COUNTED_STEP, Ledger, Line, Sent, predicted
+from trainyard_trainer.ledger import COUNTED_STEP, Ledger, predicted
 from trainyard_trainer.model import weights
+from trainyard_trainer.model.huggingface import Pretrained
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.optimizer import adamw, learning_rate, set_learning_rate
 from trainyard_trainer.parallel.admission import admit, memory_of
 from trainyard_trainer.parallel.mesh import PIPELINE, axes_of, data_place, dimensions
+from trainyard_trainer.parallel.places import Places
 from trainyard_trainer.parallel.rendezvous import StoppedEarly
 from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.preflight.gang import PreflightFailed
@@ -56,14 +58,19 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
         model = Transformer.of(config.model)
     size = sum(parameter.numel() for parameter in model.parameters())
     precision = torch.bfloat16 if config.precision == "bfloat16" else None
-    spread = Spread(model, session.mesh, session.device, config.parallel, precision)
+    places = Places.of(task.plan, session.ranks, local_environment()[3])
+    spread = Spread(model, session.mesh, session.device, config.parallel, precision, places.nested(session.mesh))
     optimizer = adamw(model, config.optimizer)
 
     axes = axes_of(session.mesh)
     batches = cut(config, text, axes, session.rank)
     step = session.load(model, optimizer, training)
     if step == 0:
-        weights.draw(model, config.model.shape.layers, config.seed)
+        pretrained = Pretrained.find(config.model)
+        if pretrained is not None:
+            pretrained.load(model)
+        else:
+            weights.draw(model, config.model.shape.layers, config.seed)
     if session.rank == 0:
         log.info(
             "%s parameters, %s tokens of text, %s ranks (%s), from step %s",
@@ -77,7 +84,7 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
     session.report.phase(Phase.WARM_UP, step)
     digest = batches.order.digest(step) if step else ""
     first = step + 1
-    ledger = Ledger(session.mesh)
+    ledger = Ledger(session.mesh, places)
     while step < config.steps and not session.should_stop():
         started = time.perf_counter()
         step += 1
@@ -103,7 +110,7 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
             speed = batches.global_tokens / seconds
             log.info("step %5d  loss %.4f  %7.0f tokens/s  %.3f s", step, loss, speed, seconds)
         if counted:
-            tell(session, ledger, predicted(config, session.mesh))
+            ledger.tell(session.report, predicted(config, session.mesh, places), seconds)
         saved = session.should_save(step)
         if saved:
             session.save(model, optimizer, digest, training)
@@ -129,20 +136,6 @@ def cut(config: TrainerConfig, text: corpus.Corpus, axes: Sequence[Axis], rank: 
     stages = next((axis.size for axis in axes if axis.name == PIPELINE), 1)
     rows = min(data.micro_batch, max(1, -(-data.global_batch // parts) // stages))
     return Batches(text, order, data.sequence_length, rows, part, parts)
-
-
-def tell(session: Session, ledger: Ledger, expected: Mapping[Line, float]) -> None:
-    """Report what was counted beside what the planner predicts of it."""
-    for line in sorted({*ledger.lines, *expected}):
-        sent = ledger.lines.get(line, Sent())
-        session.report.sent(
-            line.axis,
-            line.kind,
-            line.collective,
-            size_bytes=sent.size_bytes,
-            count=sent.collectives,
-            predicted_bytes=expected.get(line, 0.0),
-        )
 
 
 def agree_on_data(session: Session, text: corpus.Corpus) -> None:
@@ -189,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         axes = dimensions(task.plan.mesh if task.plan else (), ranks)
         admit(task.trainer, axes, memory_of(local_ranks))
         cut(task.trainer, text, axes, rank)
+        Pretrained.find(task.trainer.model)
         with Session.open(task) as session:
             ending = train(task, session, text)
         report.phase(Phase.DONE, session.steps_done)

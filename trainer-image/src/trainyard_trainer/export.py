@@ -1,0 +1,121 @@
+"""A committed checkpoint as a folder that Hugging Face transformers reads.
+
+    python -m trainyard_trainer.export /checkpoints/lab.job.6f1c2a90 /models/mine --dtype bfloat16
+
+Needs no GPU and no gang, and as much memory as the largest file that is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from trainyard.contract.plan import Lineage, Mark
+
+from trainyard_trainer.checkpoint.files import Posix
+from trainyard_trainer.checkpoint.record import decode, history
+from trainyard_trainer.checkpoint.store import RECORD, Folder, Stored, last_attempt, mismatch
+from trainyard_trainer.checkpoint.writer import Reader
+from trainyard_trainer.model.huggingface import CONFIG, INDEX, SINGLE, name_of, written_config
+
+SHARD_BYTES = 5 * 10**9
+"""Most of a file, as transformers writes them."""
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class NothingToExport(ValueError):
+    """There is no checkpoint, or nowhere to write it. The message names the path."""
+
+
+def newest(path: Path) -> Stored:
+    """The commit in a folder; or of a job's folder, the newest. Raises NothingToExport where there is none that verifies."""
+    if (path / RECORD).exists():
+        stored = Stored(decode((path / RECORD).read_bytes()), path)
+    else:
+        attempts = last_attempt(path)
+        commits = {stored.record.mark: stored for stored in Folder(path, attempts + 1).find().commits}
+        line = history(
+            [stored.record for stored in commits.values()], Lineage(tuple(Mark(n, -1) for n in range(1, attempts + 1)))
+        )
+        if not line:
+            raise NothingToExport(f"{path}: holds no committed checkpoint; name a job's folder or one of its steps")
+        stored = commits[line[0].mark]
+    problem = mismatch(stored.path, stored.record.files, Posix())
+    if problem is not None:
+        raise NothingToExport(f"{stored.path}: {problem}; name an earlier step")
+    return stored
+
+
+def export(stored: Stored, out: Path, dtype: str = "float32", shard_bytes: int = SHARD_BYTES) -> list[Path]:
+    """Write a commit's weights and config.json to a new folder; the answer is the files of weights."""
+    try:
+        out.mkdir(parents=True)
+    except FileExistsError:
+        raise NothingToExport(f"{out}: is there already; name a folder that is not") from None
+    shards = list(_shards(stored, DTYPES[dtype].itemsize, shard_bytes))
+    paths = [
+        out / (SINGLE if len(shards) == 1 else f"model-{n:05d}-of-{len(shards):05d}.safetensors")
+        for n in range(1, len(shards) + 1)
+    ]
+    total = 0
+    for path, shard in zip(paths, shards, strict=True):
+        state = {name: torch.empty(size, dtype=torch.float32) for name, size in shard.items()}
+        dcp_load(dict(state), storage_reader=Reader(stored.path, Posix()), no_dist=True)
+        tensors = {name_of(name.removeprefix("model.")): state[name].to(DTYPES[dtype]) for name in shard}
+        total += sum(tensor.nbytes for tensor in tensors.values())
+        save_file(tensors, path, metadata={"format": "pt"})
+    if len(paths) > 1:
+        by_name = {
+            name_of(name.removeprefix("model.")): path.name
+            for path, shard in zip(paths, shards, strict=True)
+            for name in shard
+        }
+        (out / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": by_name}, indent=2))
+    (out / CONFIG).write_text(json.dumps(written_config(stored.record.training.model, dtype), indent=2))
+    return paths
+
+
+def _shards(stored: Stored, value_bytes: int, most_bytes: int) -> Iterator[dict[str, torch.Size]]:
+    """Names and sizes of the tensors of each file."""
+    metadata = Reader(stored.path, Posix()).read_metadata().state_dict_metadata
+    shard: dict[str, torch.Size] = {}
+    room = most_bytes
+    for name, tensor in metadata.items():
+        if not name.startswith("model."):
+            continue
+        size: torch.Size = tensor.size  # type: ignore[union-attr]
+        takes = size.numel() * value_bytes
+        if shard and takes > room:
+            yield shard
+            shard, room = {}, most_bytes
+        shard[name] = size
+        room -= takes
+    yield shard
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The answer is the exit code."""
+    parser = argparse.ArgumentParser(prog="trainyard_trainer.export", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("checkpoint", type=Path, help="folder of a job, or of one of its committed steps")
+    parser.add_argument("out", type=Path, help="folder to write, which must not be there yet")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the weights (default: %(default)s)")
+    parser.add_argument("--shard-bytes", type=int, default=SHARD_BYTES, help="most of one file (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    try:
+        stored = newest(given.checkpoint)
+        paths = export(stored, given.out, given.dtype, given.shard_bytes)
+    except NothingToExport as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"step {stored.record.step} of attempt {stored.record.attempt}: {len(paths)} files in {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
