@@ -18,7 +18,7 @@ from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark, Plan
 from trainyard.contract.plan import decode as decode_plan
 from trainyard.contract.preflight import Finding, PreflightResult
-from trainyard.contract.status import Commit, Fault, LastWords, Status, encode_last_words
+from trainyard.contract.status import At, Commit, Fault, LastWords, Status, encode_last_words
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
 from trainyard.world.inventory import Inventory
@@ -69,6 +69,7 @@ class Pretend:
     sidecars: whether pods outlive their trainers until they are deleted. slow: nodes that a preflight finds out, if it measures
     them; hopeless: whether it finds the gang slow as a whole; finds: what it finds instead. networks: what a pod finds of its network, by node.
     steps: how many steps a job needs, by name (default: for ever).
+    claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank.
     """
 
     now: float = START
@@ -92,6 +93,8 @@ class Pretend:
     answers: dict[str, Answer] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
+    claims: Callable[[Launcher], Mapping[str, float]] = field(default=lambda launcher: {})
+    places: Callable[[Launcher, int], tuple[At, ...]] = field(default=lambda launcher, rank: ())
     verdict: Callable[[act.TryPod], Trial] | None = None
     interrupt: Callable[[act.Action], bool] | None = None
     history: dict[str, list[int]] = field(default_factory=dict)
@@ -582,6 +585,8 @@ class Pretend:
                 resumed=launcher.resumed,
                 network=self.networks.get(pod.node, PodNetwork()),
                 preflight=launcher.preflight,
+                phase_seconds=self.claims(launcher),
+                ranks=self.places(launcher, pod.membership.rank),
             )
             self.answers[pod.uid] = dataclasses.replace(known, status=status, time=self.now, error="")
 

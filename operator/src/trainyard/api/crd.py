@@ -202,6 +202,7 @@ JOB_COLUMNS: Final = (
         "integer",
         wide=True,
     ),
+    _column("Goodput", ".status.goodput.percent", "Percent of its time in new steps.", "integer", wide=True),
     _column("Priority", ".spec.priorityClassName", "Its PriorityClass.", wide=True),
     _column("Reason", ".status.pending.reason", "Why it waits.", wide=True),
 )

@@ -356,10 +356,22 @@ class Progress(ApiModel):
     """Over all members."""
     step_seconds: float | None = None
     """Duration of a step."""
+    grad_norm: float | None = None
+    """Norm of the whole gradient before clipping."""
+    mfu: float | None = None
+    """Model FLOP utilisation, 0 to 1; left out where the accelerator's peak is not known."""
+    memory_bytes: int | None = None
+    """Most memory that a worker of rank 0's pod has taken: of its GPU, or of the process where it has none."""
+    eta: Time | None = None
+    """When the last step will be done at this pace; left out where it is not known which is the last."""
+    durable_seconds: float | None = None
+    """How long a save from now would take until it is durable, as estimated."""
+    durable_basis: str = ""
+    """What that estimate rests on."""
     time: Time | None = None
     """When this was reported."""
 
-    @field_validator("loss", "tokens_per_second", "step_seconds")
+    @field_validator("loss", "tokens_per_second", "step_seconds", "grad_norm", "mfu", "durable_seconds")
     @classmethod
     def _finite(cls, value: float | None) -> float | None:
         """JSON has no NaN and no infinity."""
@@ -381,6 +393,52 @@ class SavedCheckpoint(ApiModel):
     """From the decision to save until it was durable."""
     time: Time | None = None
     """When it became durable."""
+
+
+class Accounted(ApiModel):
+    """What of an attempt's own figures is contained in the goodput."""
+
+    attempt: int
+    """The attempt."""
+    step: int = 0
+    """The step that it had reached."""
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """By cause, of what its trainer said."""
+
+
+class Goodput(ApiModel):
+    """Where the job's time went, in seconds by cause. They add up to `until - since`, over all attempts."""
+
+    since: Time
+    """When the job was made."""
+    until: Time
+    """Until when the time is accounted; since then it is what the phase says."""
+    percent: int = 0
+    """Share of `productive`, in percent."""
+    productive: float = 0.0
+    """Steps that no attempt had done before."""
+    recomputed: float = 0.0
+    """Steps that an earlier attempt had done and not saved."""
+    starting: float = 0.0
+    """From the start of an attempt to its first step: images, rendezvous, preflight, loading, compiling; and the first step."""
+    checkpointing: float = 0.0
+    """Training stood still for a save, or saved because it was asked to leave."""
+    evaluating: float = 0.0
+    """Evaluation."""
+    data: float = 0.0
+    """Waited for samples."""
+    waiting: float = 0.0
+    """In the queue, without nodes."""
+    suspended: float = 0.0
+    """spec.suspend."""
+    leaving: float = 0.0
+    """Saved, and its pods still there."""
+    lost: float = 0.0
+    """From a fault until its attempt was closed: the nodes were held, and no step was done."""
+    furthest: int = 0
+    """The furthest step that any attempt did."""
+    accounted: Accounted | None = None
+    """What of the current attempt is contained."""
 
 
 class Restarts(ApiModel):
@@ -609,6 +667,8 @@ class TrainingJobStatus(ApiModel):
     """How far training is."""
     checkpoint: SavedCheckpoint | None = None
     """The newest checkpoint known to be durable."""
+    goodput: Goodput | None = None
+    """Where the time went, by cause."""
     restarts: Restarts = Field(default_factory=Restarts)
     """Why attempts ended before the job did."""
     last_failure: Failure | None = None

@@ -27,6 +27,7 @@ from trainyard.lifecycle import deadlines
 from trainyard.lifecycle import needs as life
 from trainyard.lifecycle.decide import decide, left_alone
 from trainyard.lifecycle.gang import Gang, abandoned, muster
+from trainyard.lifecycle.goodput import settle
 from trainyard.lifecycle.needs import Decision, Surroundings
 from trainyard.topology.moved import moved
 from trainyard.topology.tree import Tree
@@ -81,7 +82,7 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
             broken[job.uid] = act.Broken(job.uid, job.key, after)
             continue
         try:
-            todo = _turn(world, tree, job, gangs[job.uid], decision, after)
+            todo = _turn(world, tree, job, gangs[job.uid], decision, after, now)
         except Exception as error:
             broken[job.uid] = act.Broken(job.uid, job.key, error)
             continue
@@ -95,12 +96,12 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
 
 
 def _turn(
-    world: World, tree: Tree, job: Job, gang: Gang, decision: Decision, after: Waiting | None
+    world: World, tree: Tree, job: Job, gang: Gang, decision: Decision, after: Waiting | None, now: float
 ) -> tuple[act.Action, ...]:
     """The status first, then what the job needs, then what the queue gave it."""
     status = after.status if after is not None else decision.status
     follow = after.actions if after is not None else ()
-    return (*_write(job, status), *_carry_out(world, tree, job.with_status(status), gang, decision), *follow)
+    return (*_write(job, status, gang, now), *_carry_out(world, tree, job.with_status(status), gang, decision), *follow)
 
 
 def _by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
@@ -181,9 +182,10 @@ def _queue(
     return served
 
 
-def _write(job: Job, status: TrainingJobStatus) -> list[act.Action]:
+def _write(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> list[act.Action]:
     if status == job.status:
         return []
+    status = settle(job, status, gang, now)
     return [act.WriteStatus(job.namespace, job.name, job.uid, job.resource_version, status)]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import Progress, SavedCheckpoint, TrainingJobStatus
+from trainyard.contract.status import Status
 from trainyard.lifecycle import closing, conditions, deadlines
 from trainyard.lifecycle.gang import Gang, Seat, runs_own_script
 from trainyard.lifecycle.needs import Surroundings
@@ -25,7 +26,7 @@ def report(job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatus
         phase = Phase.RUNNING if status.running_at is not None else Phase.STARTING
     status = status.but(phase=phase, ready_nodes=ready, pending=None, lineage=closing.resolve(status.lineage, gang))
     status = _conditions(job, gang, around, status, ready, now)
-    fresh = _progress(with_checkpoint(status, gang), gang, now)
+    fresh = _progress(job, with_checkpoint(status, gang), gang, now)
     if fresh.but(progress=None, checkpoint=None) == job.status.but(progress=None, checkpoint=None):
         last = job.status.progress
         if last is not None and last.time is not None and now - last.time < deadlines.PROGRESS:
@@ -59,7 +60,7 @@ def with_checkpoint(status: TrainingJobStatus, gang: Gang) -> TrainingJobStatus:
     )
 
 
-def _progress(status: TrainingJobStatus, gang: Gang, now: float) -> TrainingJobStatus:
+def _progress(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> TrainingJobStatus:
     leader = next((seat.status for seat in gang.seats if seat.rank == 0), None)
     if leader is None or leader.step == 0:
         return status
@@ -68,12 +69,26 @@ def _progress(status: TrainingJobStatus, gang: Gang, now: float) -> TrainingJobS
         loss=_short(leader.loss),
         tokens_per_second=_short(leader.tokens_per_second),
         step_seconds=_short(leader.step_seconds),
+        grad_norm=_short(leader.grad_norm),
+        mfu=_short(leader.mfu),
+        memory_bytes=leader.memory_bytes,
+        eta=_eta(job, leader, now),
+        durable_seconds=_short(leader.durable_seconds),
+        durable_basis=leader.durable_basis,
         time=now,
     )
     old = status.progress
-    if old is not None and new.but(time=old.time) == old:
+    if old is not None and old.step == new.step and old.loss == new.loss:  # the rest moves with every look at it
         return status
     return status.but(progress=new)
+
+
+def _eta(job: Job, leader: Status, now: float) -> float | None:
+    """At the pace of the last steps. None where nobody knows how many there are, or how long one takes."""
+    training = job.spec.training if job.spec is not None else None
+    if training is None or not leader.step_seconds:
+        return None
+    return round(now + max(0, training.steps - leader.step) * leader.step_seconds)
 
 
 def _short(value: float | None) -> float | None:
