@@ -3,11 +3,14 @@
 import pytest
 from support.rendering import UID, a_job, a_plan
 from trainyard.contract.plan import decode
+from trainyard.render.channel import compute_domain
 from trainyard.render.objects import control, plan_map, service
 
 
 @pytest.mark.parametrize(
-    "made", [service(a_job()), plan_map(a_job(), a_plan(a_job())), control(a_job())], ids=lambda m: m["kind"]
+    "made",
+    [service(a_job()), plan_map(a_job(), a_plan(a_job())), control(a_job()), compute_domain(a_job())],
+    ids=lambda m: m["kind"],
 )
 def test_all_of_it_belongs_to_the_job_and_goes_with_it(made):
     assert made["metadata"]["namespace"] == "research"

@@ -15,6 +15,9 @@ KIND_FABRIC: Final = "Fabric"
 JOBS: Final = "trainingjobs"
 FABRICS: Final = "fabrics"
 
+COMPUTE_DOMAINS: Final = "resource.nvidia.com/v1beta1"
+KIND_COMPUTE_DOMAIN: Final = "ComputeDomain"
+
 FIELD_MANAGER: Final = "trainyard"
 
 # On pods and on all that a job makes.
@@ -86,6 +89,11 @@ def service_name(job: str) -> str:
 def plan_name(job: str, attempt: int) -> str:
     """The ConfigMap that holds an attempt's plan.json."""
     return f"{job}-plan-{attempt}"
+
+
+def channel_name(job: str) -> str:
+    """The ComputeDomain of a job, and the template of claims on its channels."""
+    return f"{job}-nvlink"
 
 
 def control_name(job: str, uid: str) -> str:

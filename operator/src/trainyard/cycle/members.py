@@ -17,6 +17,7 @@ from trainyard.planner import rank as ranks
 from trainyard.planner.parallelism import estimate, mesh_of
 from trainyard.planner.place import Placement
 from trainyard.planner.traffic import Mesh
+from trainyard.render.channel import compute_domain
 from trainyard.render.objects import control, plan_map, service
 from trainyard.render.plan import plan_for
 from trainyard.render.pod import pods, trial_pod
@@ -35,6 +36,7 @@ def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -
         act.CreateControl(control(job), job.uid),
         act.Create(service(job)),
         act.Create(plan_map(job, plan)),
+        *([act.Create(compute_domain(job))] if settings.channel else []),
     ]
     missing = (rank for rank in range(len(plan.members)) if rank not in present)
     return made + [act.Create(manifest) for manifest in pods(job, plan, missing, settings, world.launcher_image)]

@@ -35,6 +35,7 @@ CLAIMS: Final = Resource("v1", "persistentvolumeclaims")
 EVENTS: Final = Resource("events.k8s.io/v1", "events")
 LEASES: Final = Resource("coordination.k8s.io/v1", "leases")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io/v1", "priorityclasses", namespaced=False)
+COMPUTE_DOMAINS: Final = Resource(names.COMPUTE_DOMAINS, "computedomains")
 RESOURCE_SLICES: Final = Resource("resource.k8s.io/v1", "resourceslices", namespaced=False)
 JOBS: Final = Resource(names.API_VERSION, names.JOBS)
 FABRICS: Final = Resource(names.API_VERSION, names.FABRICS, namespaced=False)
@@ -45,6 +46,7 @@ _BY_KIND: Final[Mapping[tuple[str, str], Resource]] = {
     ("v1", "ConfigMap"): CONFIG_MAPS,
     ("v1", "Secret"): SECRETS,
     (names.API_VERSION, names.KIND_JOB): JOBS,
+    (names.COMPUTE_DOMAINS, names.KIND_COMPUTE_DOMAIN): COMPUTE_DOMAINS,
 }
 
 

@@ -50,6 +50,11 @@ log = logging.getLogger(__name__)
 CONCURRENCY: Final = 48
 """Requests of all turns together: a gang's pods are made side by side, and a burst of gangs does not starve the watches."""
 
+_NO_COMPUTE_DOMAINS: Final = (
+    "its nodes have NVLink channels to give, and the API server knows no ComputeDomain to claim them from; install the "
+    "CustomResourceDefinitions of NVIDIA's DRA driver"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -146,6 +151,9 @@ class Writer:
         try:
             made = await self._client.create(resource, manifest)
         except ApiError as error:
+            if error.not_found and resource == resources.COMPUTE_DOMAINS:
+                # Nothing is gone that the next cycle would see gone: it would try for ever, and say nothing.
+                raise ApiError(error.request, 501, "NotImplemented", _NO_COMPUTE_DOMAINS) from None
             if not error.already_exists:
                 raise
             metadata = manifest["metadata"]

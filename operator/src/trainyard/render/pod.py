@@ -14,7 +14,7 @@ from trainyard.api.template import mount_path, pod_spec, trainer_container
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract.plan import Plan, digest
 from trainyard.network.settings import Settings
-from trainyard.render import launcher
+from trainyard.render import channel, launcher
 from trainyard.render.env import environment
 from trainyard.render.objects import metadata
 from trainyard.render.plan import CHECKPOINTS_FOLDER
@@ -156,6 +156,7 @@ def _pod_spec(
         # On the host's network a pod asks the host's name server unless told otherwise, and that knows no Service.
         **({"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"} if on_host else {}),
         **template,
+        **channel.of_pod(job, settings),
         **({"initContainers": before} if before else {}),
         **priority,
         "hostname": name,
@@ -197,7 +198,7 @@ def _trainer(
     rest = {key: value for key, value in container.items() if key not in ("command", "args")}
     return {
         **rest,
-        **_devices(container, settings.additions.resources),
+        **_devices(container, settings),
         **_rights(container, settings),
         **launcher.command(container, spec.processes, beside=beside),
         "env": environment(settings, container.get("env") or ()),
@@ -208,12 +209,14 @@ def _trainer(
     }
 
 
-def _devices(container: Mapping[str, Any], added: Mapping[str, str]) -> dict[str, Any]:
+def _devices(container: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """The resources of the container with those that the network adds; what the container asks for itself stays as it is."""
-    if not added:
+    added = settings.additions.resources
+    if not added and not settings.channel:
         return {}
     resources = container.get("resources") or {}
-    return {"resources": {**resources, "limits": {**added, **(resources.get("limits") or {})}}}
+    limits = {"limits": {**added, **(resources.get("limits") or {})}} if added else {}
+    return {"resources": {**resources, **limits, **channel.of_container(settings)}}
 
 
 def _rights(container: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
