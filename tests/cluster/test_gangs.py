@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import operator_main
+from support import channels, operator_main
 from support.api import Api, Object, wait_until
 from support.launchers import Launchers, serving
 from support.nodes import ACCELERATOR, LEAF_LABEL, SPINE_LABEL, Nodes, a_node
 from support.operator import SHORT_LEASE, Operator, Operators
+from trainyard.contract.preflight import PreflightResult
 from trainyard_lab import kwok
 
 pytestmark = pytest.mark.timeout(180)
@@ -109,12 +110,19 @@ async def yard(api: Api, namespace: str, nodes: Nodes, operators: Operators, tmp
 
 
 async def test_a_gang_starts_whole_in_topology_order_trains_and_succeeds(yard: Yard) -> None:
+    """On the way the operator, with the rights of the chart, notes in the Fabric what pairs of its nodes reached."""
+    pairs = PreflightResult("passed", "3 pairs, none slow", 1.0, edge_bytes_per_second=(0.0, 2e10, 4e10))
+    yard.launchers.preflight = pairs
     await yard.submit("train", 4)
     status = await yard.phase("train", "Running")
     assert await yard.places("train") == ["s0-l0-n0", "s0-l0-n1", "s0-l1-n0", "s0-l1-n1"]
     assert status["plan"]["spans"] == {"spine": 1, "leaf": 2}
     assert status["plan"]["ringEdges"] == {"spine": 0, "leaf": 2}
     await yard.until("train", lambda s: s.get("progress", {}).get("step") == 40 and s.get("readyNodes") == 4)
+    fabric = await yard.api.wait_for("Fabric", yard.namespace, None, lambda fabric: "status" in fabric)
+    assert fabric["metadata"]["generation"] == 1
+    seen = [(row["level"], row["bandwidth"], row["by"], row["job"]) for row in fabric["status"]["observed"]["links"]]
+    assert seen == [(level, b, "preflight", f"{yard.namespace}/train") for level, b in (("leaf", 2e10), ("node", 4e10))]
     await yard.finish("train")
     await yard.phase("train", "Succeeded")
 
@@ -317,3 +325,32 @@ async def test_the_namespace_of_a_running_job_can_be_deleted(yard: Yard, kubectl
     await wait_until(pods, lambda found: len(found) == 2, what="the pods to be made")
     kubectl("delete", "namespace", other, "--wait=false")
     await yard.api.wait_gone("Namespace", other, None, seconds=60)
+
+
+async def test_a_gang_on_an_nvlink_rack_gets_channels_of_a_domain_of_its_own(yard: Yard) -> None:
+    """The API server, the controllers and the scheduler are real, and allocate them; the driver's controller is played."""
+    labels = {"node.kubernetes.io/instance-type": "gb300-4x", "nvidia.com/gpu.clique": "c.1"}
+    rack = await yard.nodes.add(*(a_node(f"rack-{n}", labels=labels, resources={"rdma/ib": "1"}) for n in range(2)))
+    made = [channels.a_device_class(yard.namespace), *(channels.a_slice(node) for node in rack)]
+    for manifest in made:
+        await yard.api.create(manifest)
+    await yard.api.apply(channels.DEFINITION)
+    try:
+        await yard.submit("wide", 2, placement={"avoidNodes": [n for n in yard.nodes.names if n not in rack]})
+        domain = await yard.api.wait_for("ComputeDomain", "wide-nvlink", yard.namespace, bool, seconds=60)
+        await channels.template_of(yard.api, domain, yard.namespace)
+        await yard.phase("wide", "Running")
+        assert await yard.places("wide") == ["rack-0", "rack-1"]
+        claims = await yard.api.list("ResourceClaim", yard.namespace)
+        given = [claim["status"]["allocation"]["devices"]["results"][0] for claim in claims]
+        assert sorted((one["driver"], one["pool"], one["device"]) for one in given) == [
+            (channels.DRIVER, node, "channel-0") for node in sorted(rack)
+        ]
+        (owner,) = domain["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["blockOwnerDeletion"]) == ("TrainingJob", "wide", True)
+        env = {v["name"]: v.get("value") for v in (await yard.members("wide"))[0]["spec"]["containers"][0]["env"]}
+        assert env["NCCL_MNNVL_ENABLE"] == "1"
+    finally:
+        await yard.api.delete("CustomResourceDefinition", channels.DEFINITION["metadata"]["name"])
+        for manifest in made:
+            await yard.api.delete(manifest["kind"], manifest["metadata"]["name"])
