@@ -24,6 +24,7 @@ OPERATOR_RIGHTS = (
     | rule("", "namespaces", *READ)
     | rule("scheduling.k8s.io", "priorityclasses", *READ)
     | rule("trainyard.dev", "fabrics", *READ)
+    | rule("trainyard.dev", "fabrics/status", "patch")
     | rule("resource.k8s.io", "resourceslices", *READ)
     | rule("", "persistentvolumeclaims", "get")
     | rule("trainyard.dev", "trainingjobs", *READ, "patch", "update")
@@ -75,6 +76,14 @@ def test_nobody_but_an_administrator_may_write_a_fabric() -> None:
     for role in (o for o in objects if o["kind"] == "ClusterRole"):
         fabrics = {verb for _, resource, verb in rights(role) if resource == "fabrics"}
         assert fabrics <= set(READ), role["metadata"]["name"]
+
+
+def test_what_was_measured_is_written_by_the_operator_and_by_who_is_bound_to_a_role_for_it() -> None:
+    roles = {o["metadata"]["name"]: o for o in render() if o["kind"] == "ClusterRole"}
+    writers = {name for name, role in roles.items() if ("trainyard.dev", "fabrics/status", "patch") in rights(role)}
+    assert writers == {RELEASE, f"{RELEASE}-measurer"}
+    labels = roles[f"{RELEASE}-measurer"]["metadata"]["labels"]
+    assert not any("aggregate" in label for label in labels)
 
 
 @pytest.mark.parametrize("aggregate", [True, False])

@@ -16,13 +16,14 @@ from aiohttp import web
 from support.api import Api, Object
 from trainyard.api import names
 from trainyard.contract import requests
+from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import Commit, LastWords, Status, encode_last_words, encode_status
 from trainyard_lab import kwok
 
 
 @dataclass(slots=True)
 class Launchers:
-    """What the launchers of a namespace do. step: how far they say they are.
+    """What the launchers of a namespace do. step: how far they say they are; preflight: what they say was proven before.
 
     silent: pods by name whose launcher does not answer. deaf: jobs by name whose launchers answer and do not leave.
     """
@@ -31,6 +32,7 @@ class Launchers:
     namespace: str
     key_file: Path
     step: int = 40
+    preflight: PreflightResult | None = None
     silent: set[str] = field(default_factory=set)
     deaf: set[str] = field(default_factory=set)
     noticed: dict[str, float] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class Launchers:
             first_step_time=time.time(),
             notice_time=self.noticed.get(meta["uid"]),
             commit=self._commit(pod),
+            preflight=self.preflight,
         )
 
     def _commit(self, pod: Object) -> Commit:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,11 +13,12 @@ from support.launching import a_plan
 from support.processes import run
 from trainyard.contract import env
 from trainyard.contract.codec import ContractError
-from trainyard.contract.measured import Gang, Point, Way, encode_line, read
+from trainyard.contract.measured import Edge, Gang, Point, Way, encode_line, read
 from trainyard.contract.plan import Domain, Member, encode
 from trainyard_trainer.measure import __main__ as command
-from trainyard_trainer.measure import orders, trees, ways
+from trainyard_trainer.measure import edges, orders, trees, ways
 from trainyard_trainer.parallel.rendezvous import Place, meet
+from trainyard_trainer.preflight.pairs import common_depth
 
 CPU = torch.device("cpu")
 EIGHT = a_plan(
@@ -94,7 +96,8 @@ def test_every_way_does_what_the_collective_is(tmp_path):
 
 
 def test_the_command_says_each_collective_at_each_size(tmp_path):
-    plan = a_plan(nodes=4)
+    leaves, members = (Domain(0, "a"), Domain(0, "b")), tuple(Member(n, f"node-{n}", n // 2) for n in range(4))
+    plan = a_plan(nodes=4, levels=("leaf",), domains=leaves, members=members)
 
     def work(rank):
         os.environ[env.PLAN] = planned(tmp_path / f"plan-{rank}.json", plan)
@@ -103,10 +106,13 @@ def test_the_command_says_each_collective_at_each_size(tmp_path):
     ended = run(work, 4, tmp_path / "gang")
     assert [end.code for end in ended] == [0] * 4, ended[0].output
     found = read(ended[0].output.splitlines())
-    assert (found.gang.ranks, found.gang.backend, found.gang.neighbours) == (4, "gloo", 0)
+    assert (found.gang.ranks, found.gang.backend, found.gang.neighbours) == (4, "gloo", 2)
+    assert [(edge.depth, edge.pairs) for edge in found.edges] == [(0, 1), (1, 2)]
+    assert all(1e6 < edge.bytes_per_second < 1e11 for edge in found.edges)
     assert [(p.collective, p.way) for p in found.points if p.bytes == 65536] == [
         ("all-reduce", "ring"),
         ("all-reduce", "tree"),
+        ("all-reduce", "hierarchical"),
         ("all-gather", "library"),
         ("reduce-scatter", "library"),
         ("broadcast", "library"),
@@ -138,6 +144,28 @@ def test_orders_are_measured_against_the_planned_one(tmp_path):
     assert all(sorted(order) == [0, 1, 2] for line in lines for order in line["orders"])
 
 
+def test_at_each_level_every_domain_sends_to_one_other_of_the_same_domain():
+    assert edges.pairs_at(EIGHT, 0) == ((0, 4),)
+    assert edges.pairs_at(EIGHT, 1) == ((0, 2), (4, 6))
+    assert edges.pairs_at(EIGHT, 2) == ((0, 1), (2, 3), (4, 5), (6, 7))
+    assert edges.pairs_at(a_plan(nodes=3), 0) == ((0, 1),)
+
+
+@given(st.lists(st.integers(-1, 5), min_size=1, max_size=12))
+def test_pairs_share_what_their_level_says_and_no_way_up(places):
+    members = tuple(Member(n, f"node-{n}", place) for n, place in enumerate(places))
+    plan = replace(EIGHT, members=members)
+    for depth in range(3):
+        turn = edges.pairs_at(plan, depth)
+        assert all(common_depth(plan, a, b) == depth for a, b in turn)
+        below = [
+            (*plan.path(node)[: depth + 1], node if len(plan.path(node)) <= depth else "")
+            for pair in turn
+            for node in pair
+        ]
+        assert len(below) == len(set(below))
+
+
 def test_the_worst_order_leaves_the_broadest_domain_at_every_step():
     apart = orders.alternating(EIGHT)
     assert apart == (0, 4, 2, 6, 1, 5, 3, 7)
@@ -167,13 +195,16 @@ def test_both_trees_reach_everybody_and_share_the_work(ranks):
 
 
 points = st.builds(Point, st.just("broadcast"), st.sampled_from(list(Way)), st.integers(1), st.floats(0, 9), st.just(3))
+seen = st.builds(Edge, st.integers(0, 9), st.floats(0, 1e12), st.integers(1))
 
 
-@given(st.builds(Gang, st.integers(1), st.integers(1), st.just("gloo"), st.integers(0)), st.lists(points))
-def test_a_measurement_is_read_from_among_other_lines(gang, said):
-    lines = ["a warning", "{not json", encode_line(gang), *map(encode_line, said), '{"other": 1}']
-    found = read([encode_line(Gang(1, 1, "old")), *lines])
-    assert (found.gang, list(found.points)) == (gang, said)
+@given(
+    st.builds(Gang, st.integers(1), st.integers(1), st.just("gloo"), st.integers(0)), st.lists(points), st.lists(seen)
+)
+def test_a_measurement_is_read_from_among_other_lines(gang, said, ways_up):
+    lines = ["a warning", "{not json", encode_line(gang), *map(encode_line, [*ways_up, *said]), '{"other": 1}']
+    found = read([encode_line(Gang(1, 1, "old")), encode_line(Edge(0, 1.0, 1)), *lines])
+    assert (found.gang, list(found.points), list(found.edges)) == (gang, said, ways_up)
 
 
 def test_a_log_without_a_measurement_is_said_to_hold_none():

@@ -1,6 +1,7 @@
 """kubectl trainyard: what kubectl itself cannot say about jobs and nodes.
 
-It only reads, with the rights of whoever calls it; but for `measure`, which makes a job and takes it away again.
+It only reads, with the rights of whoever calls it; but for `measure`, which makes a job, takes it away again, and stores what it
+found in the Fabric's status.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import asyncio
 import secrets
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -17,9 +19,9 @@ from typing import Final
 
 from trainyard import __version__
 from trainyard.api.model import duration_seconds
-from trainyard.cli import env, measure, planned, simulate, why
+from trainyard.cli import env, measure, observed, planned, simulate, why
 from trainyard.cli.launchers import ask_launchers
-from trainyard.cli.layout import WIDTH
+from trainyard.cli.layout import WIDTH, page
 from trainyard.cli.manifests import ManifestError, read_jobs, read_text
 from trainyard.cli.measured import compared, measured_page, read_sizes
 from trainyard.cli.page import status_page
@@ -39,19 +41,25 @@ CLUSTER: Final = "cluster"
 """Where nodes come from unless a file is named."""
 
 FORBIDDEN: Final = 403
+INTERRUPTED: Final = 130
+"""Exit code: 128 and the number of SIGINT."""
 
 Said = tuple[str, int]
 """A page and the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, 1 for what went wrong, 2 for wrong usage, 3 for a planned job that would wait."""
+    """Run a command; returns the exit code: 0, 1 for what went wrong, 2 for wrong usage, 3 for a planned job that would wait, 130
+    where it was interrupted."""
     options = _parser().parse_args(arguments)
     try:
         text, code = asyncio.run(options.page(options))
     except (ApiError, ManifestError) as error:
         print(f"kubectl trainyard: {error}", file=sys.stderr)
         return 1
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        print("kubectl trainyard: interrupted", file=sys.stderr)
+        return INTERRUPTED
     print(text, end="")
     return int(code)
 
@@ -121,10 +129,21 @@ def _parser() -> argparse.ArgumentParser:
     measuring.add_argument("--timeout", type=_duration, default=1800.0, metavar="TIME", help="otherwise 30m")
     measuring.add_argument("--plot", type=Path, metavar="FILE", help="SVG; otherwise the job's name with .svg")
     measuring.add_argument("--keep", action="store_true", help="leave the job")
+    measuring.add_argument(
+        "--store",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="write what was measured into the status of the nodes' Fabric; otherwise it is done",
+    )
     measuring.set_defaults(page=_measure)
+    fabrics = commands.add_parser(
+        "fabric", help="a Fabric's links as declared and as observed, and what was measured on it"
+    )
+    fabrics.add_argument("fabric", metavar="FABRIC", nargs="?", help="its name; otherwise all")
+    fabrics.set_defaults(page=_fabric)
     for command in (status, reasons, variables, plan, simulation, measuring):
         command.add_argument("-n", "--namespace", help="the job's; otherwise that of the kubeconfig's current context")
-    for command in (status, reasons, variables, plan, simulation, measuring, topology):
+    for command in (status, reasons, variables, plan, simulation, measuring, topology, fabrics):
         command.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
     return parser
 
@@ -208,12 +227,33 @@ async def _measure(options: argparse.Namespace) -> Said:
         if options.like is not None:
             asked = measure.with_devices(asked, *await measure.template_of(client, namespace, options.like))
         made = measure.manifest(asked, world.nodes.values())
+        _end_on_signals()
         outcome = await measure.run(client, made, options.timeout, keep=options.keep, say=_tell)
-    site = site_of(world, Inventory.of(world).tree, outcome.job, outcome.nodes)
+        tree = Inventory.of(world).tree
+        stored = await observed.store(client, world, tree, outcome, time.time()) if options.store else "Not stored."
+    site = site_of(world, tree, outcome.job, outcome.nodes, as_said=True)  # not against what was measured before
     found = compared(outcome.measured, site)
     file = options.plot or Path(f"{asked.name}.svg")
     file.write_text(plot(found, f"{found.gang.ranks} ranks on {len(outcome.nodes)} nodes, {found.gang.backend}"))
-    return f"{measured_page(found, site, _width())}\nThe plot is in {file}.\n", 0
+    between = observed.edges_lines(outcome.measured, site.links)
+    return page([measured_page(found, site, _width()).splitlines(), between, [f"The plot is in {file}.", stored]]), 0
+
+
+async def _fabric(options: argparse.Namespace) -> Said:
+    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        world = await read_yard(client)
+    try:
+        return observed.fabrics_page(world, Inventory.of(world).tree, options.fabric, time.time(), _width()), 0
+    except ValueError as error:
+        raise ManifestError(str(error)) from error
+
+
+def _end_on_signals() -> None:
+    """As Ctrl-C does: what was made is taken away first. A terminal that is closed sends SIGHUP."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
 async def _topology(options: argparse.Namespace) -> Said:

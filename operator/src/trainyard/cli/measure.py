@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -114,12 +115,13 @@ class Outcome:
 async def run(
     client: KubeClient, made: Mapping[str, Any], within_seconds: float, *, keep: bool, say: Callable[[str], None]
 ) -> Outcome:
-    """Make the job, wait for its end, read it. ManifestError where it does not come to a good one; the job is gone afterwards.
+    """Make the job, wait for its end, read it. ManifestError where it does not come to a good one; the job is gone afterwards,
+    also where this is cancelled.
 
     say: told what it waits for, whenever that changes.
     """
     namespace, name = made["metadata"]["namespace"], made["metadata"]["name"]
-    created = await client.create(resources.JOBS, made)
+    uid = await _made(client, made, keep=keep)
     try:
         job, members = await _ended(client, namespace, name, within_seconds, say)
         if job.status.phase is not Phase.SUCCEEDED:
@@ -132,7 +134,20 @@ async def run(
         raise ManifestError(f"{namespace}/{name}: {error}") from error
     finally:
         if not keep:
-            await _gone(client, namespace, name, str(created["metadata"]["uid"]))
+            await _gone(client, namespace, name, uid)
+
+
+async def _made(client: KubeClient, made: Mapping[str, Any], *, keep: bool) -> str:
+    """Make the job; its uid. Whoever interrupts that has it deleted too: the API server may have it already."""
+    making = asyncio.ensure_future(client.create(resources.JOBS, made))
+    try:
+        return str((await asyncio.shield(making))["metadata"]["uid"])
+    except asyncio.CancelledError:
+        with suppress(ApiError):
+            meta = (await making)["metadata"]
+            if not keep:
+                await _gone(client, meta["namespace"], meta["name"], str(meta["uid"]))
+        raise
 
 
 async def _ended(

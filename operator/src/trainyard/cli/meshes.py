@@ -35,7 +35,7 @@ def meshes_lines(model: Model, site: Site, settled: str, width: int = WIDTH) -> 
         about = "WAITING: share of a step in which nothing is computed because of communication."
     else:
         about = "The accelerator is not known: what a step computes for is left out, and so is the limit of memory."
-    text = f"*: the mesh that the job gets. {about} Predicted on these nodes; links: {site.links.source}."
+    text = f"*: the mesh that the job gets. {about} Predicted on these nodes; links: {site.links.said}."
     yield from wrapped(text, width=width)
 
 

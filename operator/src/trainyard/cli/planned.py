@@ -16,6 +16,7 @@ from trainyard.cli.why import ahead_lines, explanation_parts, plan_lines
 from trainyard.cycle.outlook import site_of
 from trainyard.planner.advice.concede import where_it_wants_to_be
 from trainyard.planner.parallelism import mesh_of, misfit, model_of_job
+from trainyard.world.observed import fresh
 from trainyard.world.records import Job, World
 
 WOULD_WAIT: Final = 3
@@ -27,6 +28,7 @@ WOULD_FAIL: Final = 1
 
 def planned_pages(world: World, jobs: Sequence[Job], now: float, width: int = WIDTH) -> tuple[str, int]:
     """The pages of several jobs, each as if it were alone, and the exit code: that of a job that would wait, if any would."""
+    world = fresh(world, now)
     pages = [_page_of(world, job, now, width) for job in jobs]
     return "\n".join(text for text, _ in pages), max(code for _, code in pages)
 
@@ -56,7 +58,8 @@ def planned_page(world: World, answer: Answer, width: int = WIDTH) -> tuple[str,
         problem = _misfit(world, answer, chosen.nodes)
         refused = ["Its trainer would refuse to begin:", *wrapped(problem, "  ", width=width)] if problem else []
         code = WOULD_FAIL if problem else 0
-        return page([[head], refused, plan, ranks_table(answer.tree, chosen.nodes), meshes]), code
+        links = _observed(world, answer, chosen.nodes, width)
+        return page([[head], refused, plan, links, ranks_table(answer.tree, chosen.nodes), meshes]), code
     parts = [_waits(answer, width)]
     reserved = answer.status.reservation
     if reserved is not None:
@@ -83,6 +86,17 @@ def _meshes(world: World, answer: Answer, nodes: Sequence[str], width: int) -> I
     if spec is not None and model is not None:
         site = site_of(world, answer.tree, answer.job, nodes)
         yield from meshes_lines(model, site, str(mesh_of(spec, site)), width)
+
+
+def _observed(world: World, answer: Answer, nodes: Sequence[str], width: int) -> Iterator[str]:
+    """By which figures that are not the specification's the prediction was made."""
+    seen = site_of(world, answer.tree, answer.job, nodes).links.seen
+    if seen:
+        yield from wrapped(
+            f"Predicted with what one node was lately seen to send, as a share of what the links should carry: {seen}.",
+            then="  ",
+            width=width,
+        )
 
 
 def _misfit(world: World, answer: Answer, nodes: Sequence[str]) -> str:

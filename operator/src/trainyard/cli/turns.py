@@ -26,6 +26,7 @@ from trainyard.planner.links import accelerator_most
 from trainyard.planner.parallelism import estimate, model_of_job
 from trainyard.topology.tree import Tree
 from trainyard.world.inventory import Inventory
+from trainyard.world.observed import fresh
 from trainyard.world.records import Job, Pod, Trial, Verdict, World
 
 ACTING: Final = 300.0
@@ -105,7 +106,7 @@ def turns(world: World, now: float) -> Turns:
     """The queue of a world."""
     held = {uid: replace(job, held=True) for uid, job in world.jobs.items()}  # one that is not yet would be at once
     trials = {uid: _trial(job, now) for uid, job in held.items()}
-    world = replace(world, jobs=held, trials=trials)
+    world = fresh(replace(world, jobs=held, trials=trials), now)
     gangs = _gangs(world, now)
     return Turns(
         world=world,

@@ -1,4 +1,5 @@
-"""What a measurement of collectives says: lines of JSON in the log of rank 0, the gang first, then a line for each point."""
+"""What a measurement of collectives says: lines of JSON in the log of rank 0, the gang first, then a line for each
+level of the network and for each point."""
 
 from __future__ import annotations
 
@@ -43,14 +44,25 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """What one node sends to another. depth: of the narrowest domain that they share, 0 for the cluster alone; bytes_per_second:
+    per direction, the median of so many pairs."""
+
+    depth: int
+    bytes_per_second: float
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """A whole measurement."""
 
     gang: Gang
     points: tuple[Point, ...] = ()
+    edges: tuple[Edge, ...] = ()
 
 
-def encode_line(said: Gang | Point) -> str:
+def encode_line(said: Gang | Point | Edge) -> str:
     """One line."""
     return dumps(said)
 
@@ -59,16 +71,25 @@ def read(lines: Iterable[str]) -> Measured:
     """Find a measurement in a log; the last one where there are several. ContractError where there is none."""
     gang: Gang | None = None
     points: list[Point] = []
+    edges: list[Edge] = []
     for line in lines:
-        if not line.startswith("{"):
-            continue
-        try:
-            gang, points = loads(Gang, line), []
-        except ContractError:
-            try:
-                points.append(loads(Point, line))
-            except ContractError:
-                continue
+        said = _read(line) if line.startswith("{") else None
+        match said:
+            case Gang():
+                gang, points, edges = said, [], []
+            case Point():
+                points.append(said)
+            case Edge():
+                edges.append(said)
     if gang is None:
         raise ContractError("the log holds no measurement")
-    return Measured(gang, tuple(points))
+    return Measured(gang, tuple(points), tuple(edges))
+
+
+def _read(line: str) -> Gang | Point | Edge | None:
+    for kind in (Gang, Point, Edge):
+        try:
+            return loads(kind, line)
+        except ContractError:
+            continue
+    return None

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from trainyard.api.fabric import ObservedBy, ObservedLink
+from trainyard.api.fabric import FabricKind, ObservedBy, ObservedLink
 from trainyard.api.training_job import PlannedPreflight, PreflightStatus
 from trainyard.contract.preflight import Finding
 from trainyard.cycle import actions as act
 from trainyard.cycle.outlook import links_on
 from trainyard.lifecycle.gang import Gang
+from trainyard.network.container import Backend, pod_of
 from trainyard.topology.fabrics import choose
 from trainyard.topology.tree import Tree
 from trainyard.world.observed import NODE, fresh, with_links
@@ -36,7 +37,7 @@ def observe(world: World, tree: Tree, gangs: Mapping[str, Gang], now: float) -> 
         nodes = [node for node in dict.fromkeys(gangs[job.uid].nodes) if node in world.nodes]
         rows = tuple(rows_of(tree, job, len(nodes)))
         fabric = choose([world.nodes[node] for node in nodes], world.fabrics.values()) if rows else None
-        if fabric is not None:
+        if fabric is not None and job.spec is not None and tells_of(fabric, pod_of(job.spec).backend):
             found[fabric.name] += rows
     turns = []
     for name, rows_found in sorted(found.items()):
@@ -50,6 +51,11 @@ def observe(world: World, tree: Tree, gangs: Mapping[str, Gang], now: float) -> 
             write = act.WriteObserved(name, fabric.uid, fabric.resource_version, observed)
             turns.append(act.Turn(fabric.uid, (write,)))
     return turns
+
+
+def tells_of(fabric: Fabric, backend: str) -> bool:
+    """Whether what goes over a backend goes over the fabric: gloo's messages take sockets, whatever adapters there are."""
+    return backend != Backend.GLOO or fabric.spec.kind is FabricKind.TCP
 
 
 def summary(world: World, tree: Tree, fabric: Fabric, now: float) -> str:

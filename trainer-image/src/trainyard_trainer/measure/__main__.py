@@ -16,7 +16,7 @@ from trainyard.contract import env, plan
 from trainyard.contract.measured import Gang, encode_line
 from trainyard.contract.plan import Plan
 
-from trainyard_trainer.measure import orders, sizes, ways
+from trainyard_trainer.measure import edges, orders, sizes, ways
 from trainyard_trainer.parallel.rendezvous import Place, meet
 
 
@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 def _collectives(given: argparse.Namespace, measured: Plan, rank: int, device: torch.device) -> None:
     together = ways.neighbours(measured)
     _say(rank, encode_line(Gang(measured.world_size, measured.processes_per_node, dist.get_backend(), together)))
+    for edge in edges.measured(measured, rank, given.sizes, device, given.allowance / 4):
+        _say(rank, encode_line(edge))
     of = ways.ways(measured, rank, device)
     for point in sizes.sweep(of, given.sizes, measured.world_size, device, given.allowance):
         _say(rank, encode_line(point))
