@@ -196,8 +196,9 @@ def launched(
     environment: Mapping[str, str] | None = None,
     out: int | None = None,
     under: Sequence[str] = (),
+    program: Sequence[str] | None = None,
 ) -> Iterator[Launched]:
-    """The launcher over workers that run `script` (after WORKER).
+    """The launcher over workers that run `script` (after WORKER). program: what it is; this Python's own.
 
     before: Python that runs in the launcher first. under: a command that starts it.
     """
@@ -222,7 +223,7 @@ def launched(
     arguments = ["--", *command] if arguments is None else arguments
     with (folder / "out").open("wb") as out_file, (folder / "err").open("wb") as err_file:
         process = subprocess.Popen(
-            [*under, sys.executable, "-c", start, *arguments],
+            [*under, *(program or [sys.executable, "-c", start]), *arguments],
             env=given,
             stdin=subprocess.DEVNULL,
             stdout=out_file if out is None else out,

@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
 def _interpreter(torchrun: str, environment: Mapping[str, str], beside: str | None) -> list[str]:
     """What runs the torchrun that the search path leads to: the Python that has torch."""
     folders = environment.get("PATH", os.defpath).split(os.pathsep)
-    path = shutil.which(torchrun, path=os.pathsep.join(folder for folder in folders if folder != beside))
+    path = shutil.which(torchrun, path=os.pathsep.join(folder for folder in folders if os.path.realpath(folder) != beside))
     if path is None:
         raise Untranslatable(f"command: {torchrun} is not on the image's search path; install torch, or name its path")
     with open(path, "rb") as file:
@@ -165,7 +165,7 @@ def _interpreter(torchrun: str, environment: Mapping[str, str], beside: str | No
 
 def main(arguments: Sequence[str]) -> int:
     """In place of torchrun within a worker, where a shell script calls it: become the script. Elsewhere: be torchrun."""
-    ours = str(Path(sys.argv[0]).absolute().parent / "bin")
+    ours = str(Path(sys.argv[0]).resolve().parent / "bin")
     environment = dict(os.environ)
     try:
         if env.STOP_FILE in environment:
