@@ -99,6 +99,22 @@ async def test_the_api_server_keeps_every_field_of_a_member(api: Api, namespace:
     assert missing(made["metadata"], stored["metadata"]) == []
 
 
+async def test_the_launcher_beside_a_foreign_image_is_taken_where_pods_have_no_rights(api: Api, namespace: str):
+    level = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    await api.patch("Namespace", namespace, None, level)
+    none = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    job = await a_job(
+        api,
+        namespace,
+        container={"image": "pytorch/pytorch", "command": ["torchrun", "train.py"], "securityContext": none},
+        pod={"securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}},
+    )
+    (made,) = pods(job, a_plan(job), [1], Settings(), "trainyard/operator:0.1.0")
+    stored = await api.create(dict(made), dry_run=True)
+    assert missing(made["spec"], stored["spec"]) == []
+    assert [c["name"] for c in stored["spec"]["initContainers"]] == ["trainyard-launcher"]
+
+
 async def test_a_trial_is_accepted_and_leaves_nothing(api: Api, namespace: str):
     job = await a_job(api, namespace)
     tried = trial_pod(job, Settings())
