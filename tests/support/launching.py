@@ -196,11 +196,13 @@ def launched(
     environment: Mapping[str, str] | None = None,
     out: int | None = None,
     under: Sequence[str] = (),
+    stays: float = 0.0,
     program: Sequence[str] | None = None,
 ) -> Iterator[Launched]:
     """The launcher over workers that run `script` (after WORKER). program: what it is; this Python's own.
 
-    before: Python that runs in the launcher first. under: a command that starts it.
+    before: Python that runs in the launcher first. under: a command that starts it. stays: seconds for which it waits for a
+    later plan once its workers have failed.
     """
     plan = plan or a_plan()
     (folder / "plan.json").write_text(encode(plan))
@@ -218,6 +220,7 @@ def launched(
         env.TERMINATION_LOG: str(folder / "last-words"),
         **(environment or {}),
     }
+    before += f"\nimport trainyard_trainer.launch.supervisor as supervisor; supervisor.PLAN_SECONDS = {stays}"
     start = f"{before}\nimport sys; from trainyard_trainer.launch.main import main; sys.exit(main())"
     command = command or [sys.executable, "-u", str(folder / "worker.py")]
     arguments = ["--", *command] if arguments is None else arguments

@@ -1,67 +1,15 @@
-"""Workers that are forked from one process that has imported the trainer are workers like any other.
-
-A stand-in takes the trainer's place, so that what is imported once is cheap; it is found by the same name.
-"""
+"""Workers that are forked from one process that has imported the trainer are workers like any other."""
 
 import os
 import signal
-import sys
 
 import pytest
-from support.launching import WORKER, a_plan, launched, until
+from support.launching import until
+from support.stand_ins import forked, spoken
 from trainyard.contract.exits import Exit
 from trainyard_trainer.launch.zygote import can_become
 
-FINDER = """
-import importlib.util, os, sys
-
-class StandIns:
-    def find_spec(self, name, path=None, target=None):
-        package, _, module = name.partition(".")
-        file = os.path.join(os.path.dirname(__file__), module + ".py")
-        if package == "trainyard_trainer" and module in ("train", "preload"):
-            return importlib.util.spec_from_file_location(name, file)
-
-sys.meta_path.insert(0, StandIns())
-"""
-PRELOAD = "def preload():\n    import trainyard_trainer.train\n"
-TRAINER = """
-import os, sys
-IMPORTED_BY = os.getpid()
-
-def main(arguments=None):
-    scope = dict(IMPORTED_BY=IMPORTED_BY, arguments=arguments)
-    exec(open(os.environ["SCRIPT"]).read(), scope)
-    return scope.get("ending", 0)
-
-if __name__ == "__main__":
-    sys.exit(main())
-"""
-COMMAND = [sys.executable, "-m", "trainyard_trainer.train", "--flag", "value"]
-
-
-def forked(folder, script, preload=PRELOAD, command=COMMAND, **changes):
-    """The launcher over a stand-in trainer whose `main` runs `script`; `ending` in it is the exit code."""
-    place = folder / "stand-ins"
-    place.mkdir()
-    for name, text in {
-        "sitecustomize": FINDER,
-        "preload": preload,
-        "train": TRAINER,
-        "script": WORKER + script,
-    }.items():
-        (place / f"{name}.py").write_text(text)
-    environment = {"PYTHONPATH": str(place), "SCRIPT": str(place / "script.py"), "PYTHONUNBUFFERED": "1"}
-    return launched(folder, plan=a_plan(procs=2), command=command, environment=environment, **changes)
-
-
 WHO = 'print(LOCAL, os.getpid(), IMPORTED_BY, os.getpgid(0), os.environ["OMP_NUM_THREADS"], *sys.argv[1:])\n'
-
-
-def spoken(launcher):
-    """What the workers said with WHO, by rank."""
-    lines = [line.split() for line in launcher.out.decode().splitlines() if line.startswith("[rank ")]
-    return {int(line[2]): line[3:] for line in lines}
 
 
 def test_all_workers_share_one_import_and_are_reaped_by_the_launcher(tmp_path):
@@ -69,7 +17,8 @@ def test_all_workers_share_one_import_and_are_reaped_by_the_launcher(tmp_path):
         launcher.reaches(lambda status: status.step == 1)
         said = until(lambda: len(spoken(launcher)) == 2 and spoken(launcher), "both workers' words")
         pids = {int(words[0]) for words in said.values()}
-        until(lambda: pids == set(launcher.children()), "two children, the workers: the zygote has gone")
+        until(lambda: pids < set(launcher.children()), "both workers among its children")
+        assert len(launcher.children()) == 3, "their parent stays, to become those of a later attempt"
         assert launcher.stop()[0] == 202
         assert launcher.wait() == Exit.YIELDED
     assert set(said) == {0, 1}

@@ -190,7 +190,8 @@ step(1); step(2); until_stopped(); save(2, plan.attempt); say.stop_acknowledged(
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (a_plan(), "attempt: 1 is not after 1"),
+        (a_plan(rendezvous_port=29777), "attempt: 1 is not after 1"),
+        (a_plan(attempt=2, procs=2), "processes_per_node: 2, and this pod was made for 1"),
         (a_plan(attempt=2, uid="another"), "uid: the plan is of job lab/train (another)"),
         (a_plan(attempt=2, members=(Member(3, "node-c"),)), "members: pod train-0 is not a member of attempt 2"),
     ],

@@ -92,6 +92,8 @@ class Status:
     of the most recent report. memory_bytes: of the worker that took most.
     network: what the pod found of its network; None until it has looked. preflight: how that ended, on all pods the same; None
     before, and where nothing was to be checked. trouble: what the libraries complained of, the likeliest cause first.
+    ended: the last words of this attempt, where its workers have ended and the launcher waits for a later plan; ended_time: since
+    when, in seconds since the epoch.
     """
 
     pod_uid: str
@@ -120,6 +122,8 @@ class Status:
     network: PodNetwork | None = None
     preflight: PreflightResult | None = None
     trouble: tuple[Trouble, ...] = ()
+    ended: LastWords | None = None
+    ended_time: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

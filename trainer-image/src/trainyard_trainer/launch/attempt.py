@@ -15,7 +15,7 @@ from trainyard.contract.exits import Exit
 from trainyard.contract.network import PodNetwork
 from trainyard.contract.plan import Plan, digest
 from trainyard.contract.preflight import PreflightResult
-from trainyard.contract.status import Fault, Status
+from trainyard.contract.status import Fault, LastWords, Status, WorkerPhase
 
 from trainyard_trainer.launch import metrics
 from trainyard_trainer.launch.ending import Ended, Hang, Happened, Notice, first_fault
@@ -72,13 +72,22 @@ class Settings:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an attempt ended that another may follow in this pod. time: since the epoch."""
+
+    words: LastWords
+    time: float
+
+
 @dataclass(slots=True)
 class Attempt:
     """What has happened so far. Times are monotonic, but for those in records that say otherwise.
 
     folder: where the workers look for what they are asked. deadline: of the stop. kill_at: when whoever was told to end is
     made to. overdue: the deadline passed. error: what the launcher itself could not do; error_exit: how it then exits. finding:
-    the search for what the network is; network: what it found. signs: what workers complain of.
+    the search for what the network is; network: what it found. signs: what workers complain of. ended: set when all workers have
+    ended and a later plan is waited for.
     """
 
     settings: Settings
@@ -96,6 +105,7 @@ class Attempt:
     error: Fault | None = None
     error_exit: Exit = Exit.FAILURE
     saves_asked: int = 0
+    ended: End | None = None
     plan_digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +145,7 @@ class Attempt:
         """The workers that were not reaped yet."""
         return [worker for worker in self.workers if worker.alive]
 
-    def ended(self) -> list[Ended]:
+    def ends(self) -> list[Ended]:
         """The ends of those that were."""
         return [end for worker in self.workers if (end := worker.end()) is not None]
 
@@ -154,7 +164,7 @@ class Attempt:
             attempt=self.number,
             plan_digest=self.plan_digest,
             node_rank=self.settings.node_rank,
-            phase=phase_of(known, stopping=self.notice is not None or self.kill_at is not None),
+            phase=WorkerPhase.ENDED if self.ended else phase_of(known, stopping=self._is_stopping),
             step=step_of(known),
             loss=newest.loss,
             tokens_per_second=newest.tokens_per_second,
@@ -171,12 +181,18 @@ class Attempt:
             grad_norm=newest.grad_norm,
             mfu=newest.mfu,
             memory_bytes=max((one.memory_bytes for one in known if one.memory_bytes is not None), default=None),
-            fault=first_fault(self.ended(), self.notice),
+            fault=first_fault(self.ends(), self.notice),
             warnings=tuple(text[:WARNING_CHARACTERS] for text in [*own_warnings, *told][-WARNINGS:]),
             network=self.network,
             preflight=self.preflight,
             trouble=self.signs.found(),
+            ended=self.ended.words if self.ended else None,
+            ended_time=self.ended.time if self.ended else None,
         )
+
+    @property
+    def _is_stopping(self) -> bool:
+        return self.notice is not None or self.kill_at is not None
 
     def metrics_text(self) -> str:
         """What GET /metrics says now."""
@@ -193,7 +209,7 @@ class Attempt:
         return Happened(
             attempt=self.number,
             node_rank=self.settings.node_rank,
-            workers=tuple(self.ended()),
+            workers=tuple(self.ends()),
             notice=self.notice,
             agreed_step=next((progress.agreed_step for progress in known if progress.agreed_step is not None), None),
             commit=newest_commit(known),

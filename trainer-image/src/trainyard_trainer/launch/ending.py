@@ -116,6 +116,13 @@ def ending(happened: Happened) -> LastWords:
     )
 
 
+def may_go_on(happened: Happened, words: LastWords) -> bool:
+    """Whether another attempt in the same pod makes sense: it failed, and neither was this pod to leave nor is it unable to start
+    workers."""
+    failed = words.exit in (Exit.FAILURE, Exit.HANG, Exit.PREFLIGHT)
+    return failed and happened.notice is None and happened.error is None
+
+
 def _behind(silence: Silence) -> At:
     beat = silence.seconds if silence.frozen else 0.0
     return At(silence.rank, silence.step, silence.entered, silence.waits_in, beat)

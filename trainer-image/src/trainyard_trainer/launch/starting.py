@@ -36,7 +36,8 @@ class Start:
     """The start of one attempt.
 
     started: called for each worker. failed: the attempt cannot go on, for a reason that is in `attempt.error`. warn: of what the
-    operator should know. before: what the network was at the last attempt in this pod.
+    operator should know. before: what the network was at the last attempt in this pod. warm: a parent of that attempt's workers,
+    which can be that of these as well; warmed: called with a new one.
     """
 
     def __init__(
@@ -49,9 +50,12 @@ class Start:
         failed: Callable[[str], None],
         warn: Callable[[str], None],
         before: network.PodNetwork | None = None,
+        warm: Zygote | None = None,
+        warmed: Callable[[Zygote], None] = Zygote.close,
     ) -> None:
         self._attempt, self._loop, self._voice, self._console = attempt, loop, voice, console
         self._started, self._failed, self._warn, self._before = started, failed, warn, before
+        self._warm, self._warmed = warm, warmed
         self._find_until = time.monotonic() + FIND_SECONDS
         attempt.finding = Finding(attempt.settings.part, attempt.settings.environment)
         loop.watch(attempt.finding.fd, self._found)
@@ -92,12 +96,14 @@ class Start:
         self._begin()
 
     def _begin(self) -> None:
-        """Start the workers: at once, or when a zygote is ready to become them (for a single one it would gain nothing)."""
+        """Start the workers: at once, or when a zygote is ready to become them. A single one is forked too: that of the next
+        attempt has nothing to import then."""
         settings = self._attempt.settings
-        if settings.plan.processes_per_node == 1 or not settings.adopts or not can_become(settings.command):
-            self._start_workers(None)
+        if self._warm is not None or not settings.adopts or not can_become(settings.command):
+            self._start_workers(self._warm)
             return
-        defaults = {"OMP_NUM_THREADS": "1", **settings.environment}
+        several = {"OMP_NUM_THREADS": "1"} if settings.plan.processes_per_node > 1 else {}
+        defaults = {**several, **settings.environment}
         try:
             self._attempt.zygote = Zygote(settings.command, defaults, self._console)
         except OSError as problem:
@@ -113,8 +119,11 @@ class Start:
         ready = zygote.ready()
         if not ready:
             self._voice.say("importing the trainer once for all workers failed; each imports it itself")
+        if ready:
+            self._warmed(zygote)
+        else:
+            zygote.close()
         self._start_workers(zygote if ready else None)
-        zygote.close()
 
     def _start_workers(self, zygote: Zygote | None) -> None:
         attempt, settings = self._attempt, self._attempt.settings

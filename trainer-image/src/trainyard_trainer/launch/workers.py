@@ -171,8 +171,8 @@ def reap() -> dict[int, int]:
         ended[pid] = os.waitstatus_to_exitcode(status)
 
 
-def children() -> list[int]:
-    """Pids of all our children, adopted ones too."""
+def children(but: int | None = None) -> list[int]:
+    """Pids of all our children, adopted ones too. but: of one that is to stay."""
     me = os.getpid()
     found = []
     for entry in os.scandir("/proc"):
@@ -183,7 +183,7 @@ def children() -> list[int]:
         except OSError:
             continue
         # pid (name) state ppid ...: the name may hold anything, a closing parenthesis too.
-        if int(stat.rpartition(b")")[2].split()[1]) == me:
+        if int(stat.rpartition(b")")[2].split()[1]) == me and int(entry.name) != but:
             found.append(int(entry.name))
     return found
 

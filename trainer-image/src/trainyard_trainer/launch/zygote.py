@@ -6,7 +6,8 @@ instead of eight times, and what was imported is shared. The launcher itself nev
 A worker is forked twice: its first parent ends at once, so that the launcher, which adopts orphans, is its parent and reaps it
 like any other. Only the trainer's own module is forked this way, since only of it is known that importing it leaves nothing
 behind that a fork would break (`trainyard_trainer.preload`). Where anything goes wrong before the zygote is ready, the
-workers are started the plain way.
+workers are started the plain way. It stays while its launcher does: the workers of a later attempt in the same pod are forked
+from it as well, and import nothing.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Zygote:
         self.output = Stream(out, b"[zygote] ", console)
 
     @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._pid
+
+    @property
     def fd(self) -> int:
         """Readable once it is ready, or gone."""
         return self._socket.fileno()
@@ -91,7 +97,7 @@ class Zygote:
         return start
 
     def close(self) -> None:
-        """Let it end; it has no more to do."""
+        """Let it end, if it has not; it has no more to do."""
         self._socket.close()
 
     def kill(self) -> None:
