@@ -171,10 +171,10 @@ def test_warnings_are_few_and_their_reasons_bounded():
 
 
 def test_what_a_step_sends_is_told_by_axis_and_class_beside_what_was_predicted():
-    along = {"axis": "tensor", "data": "activations", "collective": "all-gather"}
+    along = {"axis": "tensor", "data": "activations", "collective": "all-gather", "level": "leaf"}
     said = (report.SentInStep(at=0.0, rank=0, **along, bytes=n, count=4, predicted_bytes=96.0) for n in (64, 96))
     text = metrics.text(a_plan(), 0, [Measured(0, True, after(*said))], None, now=1.0)
-    labels = '{rank="0",axis="tensor",data="activations",collective="all-gather"}'
+    labels = '{rank="0",axis="tensor",data="activations",collective="all-gather",level="leaf"}'
     assert f"trainyard_trainer_sent_bytes{labels} 96" in text
     assert f"trainyard_trainer_sent_predicted_bytes{labels} 96" in text
     many = (
@@ -182,6 +182,22 @@ def test_what_a_step_sends_is_told_by_axis_and_class_beside_what_was_predicted()
         for n in range(99)
     )
     assert len(after(*many).sent) == MOST_SENT
+
+
+def test_what_goes_over_the_wire_and_how_much_of_its_time_is_exposed_are_told():
+    along = {"axis": "shard", "data": "gradients", "collective": "reduce-scatter", "level": "spine"}
+    figures = {"bytes": 8, "predicted_bytes": 8.0, "wire_bytes": 12.0, "predicted_wire_bytes": 12.0, "seconds": 0.25}
+    said = (
+        report.SentInStep(at=0.0, rank=0, **along, **figures, count=1),
+        report.Overlapped(at=0.0, rank=0, communication_seconds=0.25, exposed_seconds=0.125, step_seconds=-1.0),
+    )
+    text = metrics.text(a_plan(), 0, [Measured(0, True, after(*said))], None, now=1.0)
+    labels = '{rank="0",axis="shard",data="gradients",collective="reduce-scatter",level="spine"}'
+    for name, value in (("wire_bytes", "12.0"), ("predicted_wire_bytes", "12.0"), ("seconds", "0.25")):
+        assert f"trainyard_trainer_sent_{name}{labels} {value}\n" in text
+    assert 'trainyard_trainer_communication_seconds{rank="0"} 0.25\n' in text
+    assert 'trainyard_trainer_communication_exposed_seconds{rank="0"} 0.125\n' in text
+    assert 'trainyard_trainer_communication_step_seconds{rank="0"} 0.0\n' in text
 
 
 # Silence

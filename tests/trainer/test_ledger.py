@@ -8,17 +8,20 @@ from support.processes import run
 from trainyard.api.trainer import TrainerConfig
 from trainyard.contract.plan import Axis
 from trainyard.planner.traffic import Bytes
-from trainyard_trainer.data.corpus import VOCABULARY, read
+from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.ledger import COUNTED_STEP, Ledger, predicted
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel.mesh import axes_of, build
+from trainyard_trainer.parallel.places import Places
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.train import cut
 
 MODEL = {"preset": "tiny"}
 BATCH = {"files": [__file__], "sequenceLength": 8, "globalBatch": 6, "microBatch": 2}
+
+PLACES = Places(tuple(("leaf-0", f"node-{rank // 2}") for rank in range(4)), ("leaf",))
 
 CASES = {
     "zero 2": (2, "shard=2", {}),
@@ -39,7 +42,29 @@ CASES = {
     "fsdp and tensor": (4, "shard=2,tensor=2", {"parallel": {"reshard": "always"}}),
     "fsdp and pipeline, gathered again": (4, "pipeline=2,shard=2", {"parallel": {"reshard": "always"}}),
     "tensor and pipeline": (4, "pipeline=2,shard=1,tensor=2", {"precision": "bfloat16"}),
+    "ddp by levels": (4, "replicate=4,shard=1", {"parallel": {"allReduce": "hierarchical"}}),
+    "ddp by levels, in bf16": (
+        4,
+        "replicate=4,shard=1",
+        {"parallel": {"allReduce": "hierarchical", "compression": {"method": "bf16"}}},
+    ),
+    **{
+        f"{name}, {method}": (
+            4,
+            form,
+            {"parallel": {"bucketMebibytes": 0.05, "compression": {"method": method, **given}}},
+        )
+        for name, form in (("ddp", "replicate=4,shard=1"), ("hsdp", "replicate=2,shard=2"))
+        for method, given in (
+            ("fp16", {}),
+            ("bf16", {}),
+            ("powersgd", {"rank": 3}),
+            ("int8", {}),
+            ("topk", {"share": 0.07}),
+        )
+    },
 }
+"""On nodes of two processes, two nodes on a leaf."""
 
 
 def counted(rank, ranks, form, given):
@@ -48,20 +73,21 @@ def counted(rank, ranks, form, given):
     axes = tuple(Axis(name, int(size)) for name, size in (axis.split("=") for axis in form.split(",")))
     mesh = build(axes, ranks, "cpu")
     with torch.device("meta"):
-        model = Transformer(config.model.shape, VOCABULARY, config.model.rope_theta)
+        model = Transformer.of(config.model)
     precision = torch.bfloat16 if config.precision == "bfloat16" else None
-    spread = Spread(model, mesh, torch.device("cpu"), config.parallel, precision)
+    spread = Spread(model, mesh, torch.device("cpu"), config.parallel, precision, PLACES.nested(mesh))
     weights.draw(model, config.model.shape.layers, seed=5)
-    batches = cut(config, read(config.data.files), axes_of(mesh), rank)
-    ledger = Ledger(mesh)
+    batches = cut(config, corpus_of(config), axes_of(mesh), rank)
+    ledger = Ledger(mesh, PLACES)
     for step in range(1, COUNTED_STEP + 1):
         with ledger.counting(step == COUNTED_STEP):
             spread.learn(list(batches.step(step)), batches.global_tokens)
         for parameter in model.parameters():
             parameter.grad = None
-    said = {tuple(line): sent.size_bytes for line, sent in ledger.lines.items()}
-    formulas = {tuple(line): size_bytes for line, size_bytes in predicted(config, mesh).items()}
-    return said, {line: size_bytes for line, size_bytes in formulas.items() if line[1] != Bytes.CONTROL}
+    said = {tuple(line): sent[:2] for line, sent in ledger.lines.items()}
+    formulas = {tuple(line): sent[:2] for line, sent in predicted(config, mesh, PLACES).items()}
+    times = set(ledger.seconds), ledger.communication_seconds, ledger.exposed_seconds
+    return said, {line: sent for line, sent in formulas.items() if line[1] != Bytes.CONTROL}, times
 
 
 @pytest.fixture(scope="module")
@@ -84,5 +110,15 @@ def ledgers(tmp_path_factory):
 @pytest.mark.parametrize("case", CASES)
 def test_bytes_counted_are_the_bytes_of_the_closed_formulas(ledgers, case):
     assert ledgers[case]
-    for said, formulas in ledgers[case]:
-        assert {line: int(size_bytes) for line, size_bytes in formulas.items()} == said
+    for said, formulas, _ in ledgers[case]:
+        assert formulas.keys() == said.keys()
+        for line, sent in formulas.items():
+            assert sent == pytest.approx(said[line], rel=1e-12), line
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_line_was_on_its_way_for_a_time_of_which_no_more_than_all_is_exposed(ledgers, case):
+    for said, _, (timed, communication, exposed) in ledgers[case]:
+        assert {tuple(line) for line in timed} == said.keys()
+        assert communication > 0
+        assert 0 <= exposed <= communication

@@ -1,80 +1,91 @@
 """What a step sends, counted where it is sent: at the process groups.
 
 Logical bytes: the whole buffer of a collective, as its caller hands it over, whatever the backend makes of it: gathered size of
-an all-gather, size before the sum of a reduce-scatter, the buffer of an all-reduce, what a send sends. A step sends what every
-other step sends, so one is counted, and the others pay nothing for it: the mode below sees every operation of torch.
+an all-gather, size before the sum of a reduce-scatter, the buffer of an all-reduce, what a send sends. Wire bytes: what the
+interface of this rank sends of it, by the backend's factor (trainyard.planner.collectives.wire_factor). Seconds: from when a
+collective begins until it is seen to be done; those of several that are on their way together count for each.
+
+A step sends what every other step sends, so one is counted, and the others pay nothing for it (`listening.py`).
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.distributed_c10d import _resolve_process_group  # type: ignore[attr-defined]
-from torch.distributed.tensor import DTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from trainyard.api.trainer import TrainerConfig
-from trainyard.planner.collectives import Collective
+from trainyard.planner.collectives import Collective, wire_factor
 from trainyard.planner.model import model_of
 from trainyard.planner.traffic import GANG, Bytes, Mesh, traffic
 
+from trainyard_trainer.listening import Listening
 from trainyard_trainer.model.loss import IN_LOSS
 from trainyard_trainer.parallel.mesh import AXES, PIPELINE, REPLICATE, SHARD, TENSOR, axes_of, index, size
+from trainyard_trainer.parallel.places import Places
+from trainyard_trainer.report import Reporter
 
 COUNTED_STEP: Final = 3
 """Of an attempt: the first two also connect, allocate and arrange buckets."""
 
-PLAIN, FUNCTIONAL = torch.ops.c10d, torch.ops._c10d_functional
-COLLECTIVES: Final[Mapping[Any, tuple[Collective, str]]] = {
-    PLAIN.allreduce_: (Collective.ALL_REDUCE, "tensors"),
-    PLAIN._allgather_base_: (Collective.ALL_GATHER, "output_tensor"),
-    PLAIN._reduce_scatter_base_: (Collective.REDUCE_SCATTER, "input_tensor"),
-    PLAIN.broadcast_: (Collective.BROADCAST, "tensors"),
-    PLAIN.send: (Collective.SEND_RECEIVE, "tensors"),
-    FUNCTIONAL.all_reduce: (Collective.ALL_REDUCE, "input"),
-    FUNCTIONAL.all_reduce_: (Collective.ALL_REDUCE, "input"),
-    FUNCTIONAL.all_gather_into_tensor: (Collective.ALL_GATHER, ""),
-    FUNCTIONAL.reduce_scatter_tensor: (Collective.REDUCE_SCATTER, "input"),
-}
-"""By operation: what it is, and which argument is the whole buffer; "" for its result."""
-
 
 class Line(NamedTuple):
-    """What is counted together."""
+    """What is counted together. level: the broadest of the network's that the group crosses."""
 
     axis: str
     kind: Bytes
     collective: Collective
+    level: str = ""
 
 
 class Sent(NamedTuple):
-    """Of one line in one step: bytes of all collectives, and how many there were."""
+    """Of one line in one step: bytes of all collectives, bytes that this rank puts on the wire, how many there were."""
 
-    size_bytes: int = 0
+    size_bytes: float = 0.0
+    wire_bytes: float = 0.0
     collectives: int = 0
 
+    def and_of(self, collective: Collective, members: int, size_bytes: float, backend: str, count: int = 1) -> Sent:
+        """With more of the same line."""
+        wire_bytes = size_bytes * wire_factor(collective, members, backend)
+        return Sent(self.size_bytes + size_bytes, self.wire_bytes + wire_bytes, self.collectives + count)
 
-def predicted(config: TrainerConfig, mesh: DeviceMesh) -> dict[Line, float]:
-    """What a process of this rank's stage should send in a step, by the planner's formulas (trainyard.planner.traffic)."""
+
+def predicted(config: TrainerConfig, mesh: DeviceMesh, places: Places) -> dict[Line, Sent]:
+    """What this rank should send in a step, by the planner's formulas (trainyard.planner.traffic)."""
     sizes = Mesh(**{axis.name: axis.size for axis in axes_of(mesh)})
-    lines: dict[Line, float] = defaultdict(float)
-    for entry in traffic(model_of(config), sizes, stage=index(mesh, PIPELINE)):
-        lines[Line(entry.axis, entry.kind, entry.collective)] += entry.bytes * entry.count
-    return {line: size_bytes for line, size_bytes in lines.items() if size_bytes}
+    me, backend = mesh.get_rank(), _backend(mesh)
+    lines: dict[Line, Sent] = defaultdict(Sent)
+    for entry in traffic(model_of(config), sizes, stage=index(mesh, PIPELINE), nested=places.nested(mesh)):
+        first = me - me // entry.stride % entry.size * entry.stride
+        level = places.crossed(range(first, first + entry.size * entry.stride, entry.stride))
+        line = Line(entry.axis, entry.kind, entry.collective, level)
+        lines[line] = lines[line].and_of(
+            entry.collective, entry.size, entry.bytes * entry.count, backend, round(entry.count)
+        )
+    return {line: sent for line, sent in lines.items() if sent.size_bytes}
 
 
 class Ledger:
-    """What this rank takes part in during one step."""
+    """What this rank takes part in during one step.
 
-    def __init__(self, mesh: DeviceMesh) -> None:
-        self._axes = {_members(mesh.get_group(name)): name for name in AXES if size(mesh, name) > 1}
+    lines: what was counted; seconds: by line. communication_seconds: in which anything was on its way. exposed_seconds: in which
+    the training waited for that; None on a GPU, where the thread that trains waits for nothing.
+    """
+
+    def __init__(self, mesh: DeviceMesh, places: Places) -> None:
+        self._axes = {name: frozenset(_members(mesh.get_group(name))) for name in AXES if size(mesh, name) > 1}
+        self._places, self._backend, self._lock = places, _backend(mesh), threading.Lock()
         self.lines: dict[Line, Sent] = defaultdict(Sent)
+        self.seconds: dict[Line, float] = defaultdict(float)
+        self._on_their_way: list[tuple[float, float]] = []
+        self._idle_seconds = 0.0
 
     @contextmanager
     def counting(self, wanted: bool, together: bool = False) -> Iterator[None]:
@@ -82,23 +93,74 @@ class Ledger:
         if not wanted:
             yield
             return
-        with _Listening(self, together):
+        began, computed = time.perf_counter(), time.thread_time()
+        with Listening(lambda group, collective, buffers: self._line(group, collective, buffers, together), self._done):
             yield
+        self._idle_seconds += time.perf_counter() - began - (time.thread_time() - computed)
 
-    def add(self, group: dist.ProcessGroup, collective: Collective, buffers: list[Tensor], together: bool) -> None:
-        """One collective in a process group."""
-        axis = GANG if together else self._axes.get(_members(group))
-        if axis is None:
-            return  # a group of one, or one that is none of the mesh's
-        line = Line(axis, Bytes.CONTROL if together else kind(axis, collective, buffers), collective)
-        sent = self.lines[line]
+    @property
+    def communication_seconds(self) -> float:
+        total, until = 0.0, 0.0
+        for began, ended in sorted(self._on_their_way):
+            total += max(0.0, ended - max(began, until))
+            until = max(until, ended)
+        return total
+
+    @property
+    def exposed_seconds(self) -> float | None:
+        """Time in which the thread that trains had no use for its core, as far as something was on its way. Where the machine has
+        fewer cores than processes that includes waiting for one."""
+        return min(self._idle_seconds, self.communication_seconds) if self._backend == "gloo" else None
+
+    def tell(self, report: Reporter, expected: Mapping[Line, Sent], step_seconds: float) -> None:
+        """Report what was counted beside what the planner predicts of it."""
+        for line in sorted({*self.lines, *expected}):
+            counted, formula = self.lines.get(line, Sent()), expected.get(line, Sent())
+            report.sent(
+                line.axis,
+                line.kind,
+                line.collective,
+                level=line.level,
+                size_bytes=round(counted.size_bytes),
+                count=counted.collectives,
+                predicted_bytes=formula.size_bytes,
+                wire_bytes=counted.wire_bytes,
+                predicted_wire_bytes=formula.wire_bytes,
+                seconds=self.seconds.get(line, 0.0),
+            )
+        if self.exposed_seconds is not None:
+            report.overlapped(self.communication_seconds, self.exposed_seconds, step_seconds)
+
+    def _line(
+        self, group: dist.ProcessGroup, collective: Collective, buffers: Sequence[Tensor], together: bool
+    ) -> Line | None:
+        """Count one collective in a process group; None for a group of one, or one that is none of the mesh's."""
+        members = _members(group)
+        axis = (
+            GANG if together else next((name for name, whole in self._axes.items() if whole.issuperset(members)), None)
+        )
+        if axis is None or len(members) < 2:
+            return None
+        data = Bytes.CONTROL if together else kind(axis, collective, buffers)
+        line = Line(axis, data, collective, self._places.crossed(members))
         size_bytes = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
-        self.lines[line] = Sent(sent.size_bytes + size_bytes, sent.collectives + 1)
+        with self._lock:
+            self.lines[line] = self.lines[line].and_of(collective, len(members), size_bytes, self._backend)
+        return line
+
+    def _done(self, line: Line | None, began: float, ended: float) -> None:
+        """line: None where only the time counts, as that of what is received."""
+        with self._lock:
+            self._on_their_way.append((began, ended))
+            if line is not None:
+                self.seconds[line] += ended - began
 
 
-def kind(axis: str, collective: Collective, buffers: list[Tensor]) -> Bytes:
+def kind(axis: str, collective: Collective, buffers: Sequence[Tensor]) -> Bytes:
     """Which class of data it is. Of a step's forward and backward passes, not of what all ranks agree on."""
-    if axis in (SHARD, REPLICATE):
+    if axis == REPLICATE:
+        return Bytes.GRADIENTS  # replicas have nothing else to tell each other, whatever form it has
+    if axis == SHARD:
         return Bytes.PARAMETERS if collective is Collective.ALL_GATHER else Bytes.GRADIENTS
     if axis == TENSOR and collective is Collective.ALL_REDUCE and not IN_LOSS.get():
         return Bytes.GRADIENTS  # of what all ranks of the group hold whole: the scales of norms
@@ -107,29 +169,8 @@ def kind(axis: str, collective: Collective, buffers: list[Tensor]) -> Bytes:
     return Bytes.ACTIVATIONS
 
 
-class _Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    def __init__(self, ledger: Ledger, together: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._ledger, self._together = ledger, together
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if any(issubclass(one, DTensor) for one in types):
-            return NotImplemented  # it comes back as the operations on local tensors that it is made of
-        kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        known = COLLECTIVES.get(getattr(func, "_overloadpacket", None))
-        if known is not None:
-            collective, which = known
-            names = (argument.name for argument in func._schema.arguments)
-            given = dict(zip(names, args, strict=False)) | kwargs
-            whole = given[which] if which else result
-            group = (
-                _resolve_process_group(given["group_name"])
-                if "group_name" in given
-                else dist.ProcessGroup.unbox(given["process_group"])
-            )
-            self._ledger.add(group, collective, whole if isinstance(whole, list) else [whole], self._together)
-        return result
+def _backend(mesh: DeviceMesh) -> str:
+    return "nccl" if mesh.device_type == "cuda" else "gloo"
 
 
 def _members(group: dist.ProcessGroup) -> tuple[int, ...]:

@@ -161,6 +161,12 @@ class Plan:
             at = self.domains[at].parent
         return tuple(reversed(names))
 
+    @property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        """By rank of the processes: the domains around it from the top, and its node."""
+        of_nodes = [(*self.path(rank), member.node) for rank, member in enumerate(self.members)]
+        return tuple(place for place in of_nodes for _ in range(self.processes_per_node))
+
 
 def encode(plan: Plan) -> str:
     """The text of plan.json. Equal plans have equal texts."""

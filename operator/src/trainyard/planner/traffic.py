@@ -128,7 +128,7 @@ def traffic(
     """
     return (
         *_sharded(model, mesh, stage),
-        *_replicated(model, mesh, stage, nested),
+        *_replicated(model, mesh, stage, nested if model.hierarchical else ()),
         *_tensor(model, mesh, stage),
         *_pipelined(model, mesh, stage),
         *_together(model, mesh, steps_between_saves),

@@ -81,6 +81,22 @@ WORKER_METRICS: Final[tuple[tuple[str, str, str, Callable[[Measured], float | No
 """Name, kind, help and value of what every worker has one of."""
 
 
+SENT: Final = (
+    ("sent_bytes", "Logical bytes of one step, counted at the process groups."),
+    ("sent_predicted_bytes", "The same by the planner's formulas."),
+    ("sent_wire_bytes", "Bytes of one step that the interface sends, by the backend's factors."),
+    ("sent_predicted_wire_bytes", "The same of what the planner predicts."),
+    ("sent_seconds", "Time on their way in one step; of several at once, each counts."),
+)
+"""Name and help, in the order of progress.SentBytes."""
+OVERLAP: Final = (
+    ("communication_seconds", "Time of one step in which anything was on its way."),
+    ("communication_exposed_seconds", "Time of the same step in which training waited for that."),
+    ("communication_step_seconds", "How long that step took."),
+)
+"""Name and help, in the order of progress.Overlap."""
+
+
 def text(
     plan: Plan,
     node_rank: int,
@@ -108,8 +124,8 @@ def text(
         _family("phase_seconds_total", "counter", "Time that the worker has spent in each phase.", spent),
         _family("warnings_total", "counter", "Warnings reported by the worker.", warned),
         _step_seconds(workers),
-        _family("sent_bytes", "gauge", "Logical bytes of one step, counted at the process groups.", _sent(workers, 0)),
-        _family("sent_predicted_bytes", "gauge", "The same by the planner's formulas.", _sent(workers, 1)),
+        *(_family(name, "gauge", about, _sent(workers, n)) for n, (name, about) in enumerate(SENT)),
+        *(_family(name, "gauge", about, _overlap(workers, n)) for n, (name, about) in enumerate(OVERLAP)),
     ]
     families += [
         _family(n, kind, about, [(_labels(w), of(w)) for w in workers]) for n, kind, about, of in WORKER_METRICS
@@ -160,12 +176,16 @@ def _durable(durable: Durable | None) -> list[Sample]:
 
 
 def _sent(workers: Sequence[Measured], which: int) -> list[Sample]:
-    """Of what is sent in a step, the bytes counted (0) or predicted (1)."""
+    """Of what is sent in a step, the figure of this number in SENT."""
     return [
-        (_labels(w, axis=along.axis, data=along.data, collective=along.collective), bytes_of[which])
+        (_labels(w, **along._asdict()), figures[which])
         for w in workers
-        for along, bytes_of in sorted(w.progress.sent.items())
+        for along, figures in sorted(w.progress.sent.items())
     ]
+
+
+def _overlap(workers: Sequence[Measured], which: int) -> list[Sample]:
+    return [(_labels(w), w.progress.overlap[which]) for w in workers if w.progress.overlap is not None]
 
 
 def _labels(worker: Measured, **more: str) -> Labels:

@@ -19,6 +19,7 @@ from trainyard_trainer.report import (
     Beat,
     CheckpointDurable,
     Failed,
+    Overlapped,
     Phase,
     PhaseChanged,
     PreflightDone,
@@ -53,11 +54,30 @@ MOST_BYTES = 2**62
 
 
 class SentAlong(NamedTuple):
-    """Which data goes along which axis of the mesh, and how."""
+    """Which data goes along which axis of the mesh, how, and over which level of the network."""
 
     axis: str
     data: str
     collective: str
+    level: str = ""
+
+
+class SentBytes(NamedTuple):
+    """Of a step: as a worker counted and as the planner predicts, logical and on the wire; and seconds on their way."""
+
+    counted: float
+    predicted: float
+    wire: float = 0.0
+    predicted_wire: float = 0.0
+    seconds: float = 0.0
+
+
+class Overlap(NamedTuple):
+    """Seconds of a step in which anything was on its way, in which training waited for it, and of the step."""
+
+    communication: float
+    exposed: float
+    step: float
 
 
 WORKER_PHASES: Mapping[Phase, WorkerPhase] = {
@@ -83,7 +103,7 @@ class Progress:
     step: steps done. smooth_step_seconds, smooth_save_seconds: moving averages, None before the first.
     commit: the newest durable checkpoint of this attempt. agreed_step: where all ranks agreed to stop.
     saves: checkpoints that became durable. warnings: the newest; warned: how many of each reason. preflight: how it ended.
-    sent: bytes of a step along each axis of the mesh, counted and predicted.
+    sent: bytes of a step along each axis of the mesh, counted and predicted. overlap: how much of that time is hidden.
     own_recent: seconds of the last COMPARED_STEPS steps in which it did not wait for others. data_seconds: how long it waited
     for samples, all together. mfu: of the last step. memory_bytes: most memory taken. heartbeat_cpu_seconds: of who beats.
     save_expected: seconds of a save by an estimate, and what that rests on; None: no estimate was made.
@@ -116,7 +136,8 @@ class Progress:
     warnings: tuple[str, ...] = ()
     warned: Mapping[str, int] = field(default_factory=dict)
     preflight: PreflightResult | None = None
-    sent: Mapping[SentAlong, tuple[float, float]] = field(default_factory=dict)
+    sent: Mapping[SentAlong, SentBytes] = field(default_factory=dict)
+    overlap: Overlap | None = None
     own_recent: tuple[float, ...] = ()
     waited_seconds: float = 0.0
     data_seconds: float = 0.0
@@ -166,9 +187,12 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
         case SentInStep(axis=axis, data=data, collective=collective):
             if len(progress.sent) == MOST_SENT:
                 return progress
-            counted = float(min(max(report.bytes, 0), MOST_BYTES))
-            known = {SentAlong(axis, data, collective): (counted, report.predicted_bytes)}
-            return replace(progress, sent={**progress.sent, **known})
+            return replace(
+                progress, sent={**progress.sent, SentAlong(axis, data, collective, report.level): _sent(report)}
+            )
+        case Overlapped():
+            seconds = (report.communication_seconds, report.exposed_seconds, report.step_seconds)
+            return replace(progress, overlap=Overlap(*(max(each, 0.0) for each in seconds)))
         case PreflightDone():
             return replace(progress, preflight=_preflight(report))
         case SaveExpected(seconds=seconds, basis=basis):
@@ -310,6 +334,12 @@ def _warn(progress: Progress, reason: str, message: str) -> Progress:
     counted = reason if reason in progress.warned or len(progress.warned) < COUNTED_REASONS else OTHER_REASON
     warned = {**progress.warned, counted: progress.warned.get(counted, 0) + 1}
     return replace(progress, warned=warned, warnings=(*progress.warnings, f"{reason}: {message}")[-KEPT_WARNINGS:])
+
+
+def _sent(report: SentInStep) -> SentBytes:
+    """What a worker claims, bounded."""
+    figures = (report.bytes, report.predicted_bytes, report.wire_bytes, report.predicted_wire_bytes, report.seconds)
+    return SentBytes(*(float(min(max(figure, 0), MOST_BYTES)) for figure in figures))
 
 
 def _preflight(report: PreflightDone) -> PreflightResult:

@@ -52,9 +52,7 @@ def orders(ranks: int, count: int) -> tuple[tuple[int, ...], ...]:
 
 def alternating(plan: Plan) -> tuple[int, ...]:
     """The order of ranks in which each is followed by one of another domain, of the broadest level at which they differ."""
-    per_node = plan.processes_per_node
-    paths = [(*plan.path(rank // per_node), f"node {rank // per_node}") for rank in range(plan.world_size)]
-    return tuple(_spread(range(plan.world_size), paths, 0))
+    return tuple(_spread(range(plan.world_size), plan.places, 0))
 
 
 def _spread(ranks: Sequence[int], paths: Sequence[tuple[str, ...]], depth: int) -> list[int]:

@@ -29,8 +29,7 @@ Make = Callable[[int], Once]
 def neighbours(plan: Plan) -> int:
     """How many ranks the hierarchical way takes together: those of a node, else of the narrowest domain in which all ranks have
     as many others, one after another; 0 where there is no such thing."""
-    per_node = plan.processes_per_node
-    paths = [(*plan.path(rank // per_node), f"node {rank // per_node}") for rank in range(plan.world_size)]
+    paths = plan.places
     deepest = max(map(len, paths))
     whole = [path if len(path) == deepest else (*path[:-1], *[""] * (deepest - len(path)), path[-1]) for path in paths]
     for depth in range(deepest, 0, -1):

@@ -68,7 +68,7 @@ class PowerSgd(Hooked):
     """Two factors of each matrix, and vectors whole."""
 
     def __init__(self, group: dist.ProcessGroup, rank: int) -> None:
-        self._of_steps = PowerSGDState(group, matrix_approximation_rank=rank, start_powerSGD_iter=WHOLE_STEPS)
+        self._of_steps = PowerSGDState(_Waiting(group), matrix_approximation_rank=rank, start_powerSGD_iter=WHOLE_STEPS)
         super().__init__(group, powerSGD_hook, self._of_steps)
 
     def __call__(self, bucket: Bucket) -> None:
@@ -76,6 +76,22 @@ class PowerSgd(Hooked):
         if not _finite(bucket.flat):  # on all ranks alike; the next gradient is to begin without it
             for held in (self._of_steps.error_dict, self._of_steps.p_memory_dict, self._of_steps.q_memory_dict):
                 held.pop(bucket.number, None)
+
+
+class _Waiting:
+    """A process group whose all-reduce is done when it is handed back: what torch's hook chains to it then runs here, within
+    sight of the ledger, and not on a thread of gloo's."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self._group = group
+
+    def size(self) -> int:
+        return self._group.size()
+
+    def allreduce(self, tensors: list[Tensor], options: Any) -> dist.Work:
+        work = self._group.allreduce(tensors, options)
+        work.wait()
+        return work
 
 
 class Half:

@@ -96,7 +96,9 @@ class SentInStep(Report):
     """What a step of this rank sends along an axis of the mesh: logical bytes, counted in one step; all steps send alike.
 
     data: which of the five classes: gradients, activations, parameter shards, training state, control. count: collectives.
-    predicted_bytes: by the planner's formulas.
+    predicted_bytes: by the planner's formulas. level: the broadest of the network's that it crosses. wire_bytes: that the rank's
+    interface sends, by the backend's factor; predicted_wire_bytes: the same of what is predicted. seconds: on their way, those of
+    several at once counted for each.
     """
 
     axis: str
@@ -105,6 +107,22 @@ class SentInStep(Report):
     bytes: int
     count: int
     predicted_bytes: float
+    level: str = ""
+    wire_bytes: float = 0.0
+    predicted_wire_bytes: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlapped(Report):
+    """How much of a step's communication is hidden behind its computing, in the step that was counted.
+
+    communication_seconds: in which anything was on its way; exposed_seconds: in which the training waited for it.
+    """
+
+    communication_seconds: float
+    exposed_seconds: float
+    step_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from trainyard_trainer.report.kinds import (
     CheckpointDurable,
     CheckpointStarted,
     Failed,
+    Overlapped,
     Phase,
     PhaseChanged,
     PreflightDone,
@@ -105,7 +106,18 @@ class Reporter:
         self._send(SaveExpected(at=self._clock(), rank=self._rank, seconds=seconds, basis=basis))
 
     def sent(
-        self, axis: str, data: str, collective: str, *, size_bytes: int, count: int, predicted_bytes: float
+        self,
+        axis: str,
+        data: str,
+        collective: str,
+        *,
+        size_bytes: int,
+        count: int,
+        predicted_bytes: float,
+        level: str = "",
+        wire_bytes: float = 0.0,
+        predicted_wire_bytes: float = 0.0,
+        seconds: float = 0.0,
     ) -> None:
         self._send(
             SentInStep(
@@ -117,6 +129,21 @@ class Reporter:
                 bytes=size_bytes,
                 count=count,
                 predicted_bytes=predicted_bytes,
+                level=level,
+                wire_bytes=wire_bytes,
+                predicted_wire_bytes=predicted_wire_bytes,
+                seconds=seconds,
+            )
+        )
+
+    def overlapped(self, communication_seconds: float, exposed_seconds: float, step_seconds: float) -> None:
+        self._send(
+            Overlapped(
+                at=self._clock(),
+                rank=self._rank,
+                communication_seconds=communication_seconds,
+                exposed_seconds=exposed_seconds,
+                step_seconds=step_seconds,
             )
         )
 
