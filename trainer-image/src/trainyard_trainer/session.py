@@ -45,18 +45,21 @@ from trainyard.contract.plan import Checkpoints as Settings
 
 from trainyard_trainer.asked import Requests
 from trainyard_trainer.checkpoint.distributed import Checkpoints, SaveFailed, What, tensors
+from trainyard_trainer.checkpoint.expected import expected_seconds, state_bytes
 from trainyard_trainer.checkpoint.measured import Measured
 from trainyard_trainer.checkpoint.pace import gives_up
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.refusals import compare, lasting_errors_are_the_users
 from trainyard_trainer.checkpoint.store import Folder, last_attempt
 from trainyard_trainer.configuration import Assignment, local_environment
+from trainyard_trainer.heartbeat import Heartbeat
 from trainyard_trainer.history import History
 from trainyard_trainer.machine import pick_device, threads
 from trainyard_trainer.parallel.mesh import build, dimensions
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.preflight.gang import prove
 from trainyard_trainer.report import Phase, Reporter
+from trainyard_trainer.waiting import Entered, Waits
 
 log = logging.getLogger(__name__)
 TIMEOUT_SECONDS = 120.0  # of collectives, where no plan says another
@@ -104,6 +107,8 @@ class Session:
         self._measured = Measured(settings, self.ranks)
         self.steps_done = 0
         self.resumed = False
+        self._waits = Waits(device)
+        self._heartbeat = Heartbeat(self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), device)
         if settings is not None:
             root = Path(settings.folder)
             lineage = plan.lineage if plan else Lineage()
@@ -121,6 +126,8 @@ class Session:
                 in_process=device.type == "cuda",
                 before_commit=self._sync_history,
             )
+        self._waits.begin()
+        self._heartbeat.begin()
 
     @classmethod
     @contextmanager
@@ -203,25 +210,50 @@ class Session:
             store = self._store
             self.report.phase(Phase.LOAD, 0)
             state = self._state.of(model, optimizer)
+            began = time.monotonic()
             with lasting_errors_are_the_users():
                 record = store.load(state, lambda record: self._state.fits(record, training, self._warn))
+            read_bytes, seconds = record.bytes if record else 0, time.monotonic() - began
+            self.report.save_expected(*expected_seconds(state_bytes(state.values()), read_bytes, seconds))
             self.resumed = record is not None
             self.steps_done = record.step if record else 0
             self._open_history(self.steps_done)
             store.warm(state)
             optimizer.register_step_pre_hook(lambda *_: self.wait_for_the_copy())
+        self._waits.follow(model)
         return self.steps_done
 
     def step_done(
-        self, step: int, *, loss: float, tokens: int, step_seconds: float, grad_norm: float, samples: str
+        self,
+        step: int,
+        *,
+        loss: float,
+        tokens: int,
+        step_seconds: float,
+        grad_norm: float,
+        samples: str,
+        data_seconds: float = 0.0,
+        mfu: float | None = None,
     ) -> None:
-        """A step is done; loss is the mean over the global batch, samples the digest of its sample ids."""
+        """A step is done; loss is the mean over the global batch, samples the digest of its sample ids. data_seconds: how long
+        it waited for them. mfu: model FLOP utilisation, where the accelerator's peak is known."""
         self.steps_done = step
         self._measured.step(step_seconds, beside_a_save=self._store is not None and self._store.flight is not None)
         with self._history_is_worth_no_training():
             if self._history is not None:
                 self._history.add(step, samples, loss)
-        self.report.step(step, loss=loss, tokens=tokens, step_seconds=step_seconds, grad_norm=grad_norm, digest=samples)
+        waited = self._waits.take()
+        self.report.step(
+            step,
+            loss=loss,
+            tokens=tokens,
+            step_seconds=step_seconds,
+            grad_norm=grad_norm,
+            digest=samples,
+            waited_seconds=None if waited is None else min(waited, step_seconds),
+            data_seconds=data_seconds,
+            mfu=mfu,
+        )
 
     def save(
         self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training, *, wait: bool = False
@@ -246,6 +278,7 @@ class Session:
         self._requests.saved()
         self._save = self._late = False
         self._measured.saved(began)
+        self._waits.take()  # what was waited for was the save, not another rank's step
 
     def leave(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
         """All ranks agreed to stop: save, also where no step was made since the last attempt's commit.
@@ -272,6 +305,7 @@ class Session:
             if self._history is not None:
                 self._history.close()
         self._history = None
+        self._unwatch()
 
     @property
     def save_every_seconds(self) -> float | None:
@@ -285,10 +319,15 @@ class Session:
 
     def drain(self) -> None:
         """The training has failed: a save under way may still become durable, but not for long is it waited for."""
+        self._unwatch()
         flight = self._store.flight if self._store is not None else None
         if flight is not None:
             with contextlib.suppress(StillThere):
                 flight.done.exception(DRAIN_SECONDS)
+
+    def _unwatch(self) -> None:
+        self._waits.end()
+        self._heartbeat.end()
 
     def _collect(self) -> None:
         """Take note of the end of the save under way, where it has ended."""

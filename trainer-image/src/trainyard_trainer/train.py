@@ -39,6 +39,7 @@ from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.preflight.gang import PreflightFailed
 from trainyard_trainer.report import Phase, Reporter
 from trainyard_trainer.session import Session, describe
+from trainyard_trainer.utilization import Utilization
 
 log = logging.getLogger("trainyard_trainer")
 
@@ -84,6 +85,7 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
     session.report.phase(Phase.WARM_UP, step)
     digest = batches.order.digest(step) if step else ""
     first = step + 1
+    utilization = Utilization.of(config, session.device, session.ranks)
     ledger = Ledger(session.mesh, places)
     while step < config.steps and not session.should_stop():
         started = time.perf_counter()
@@ -91,7 +93,9 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
         torch.manual_seed(seed_of(config.seed, step, batches.rank))
         counted = step == first + COUNTED_STEP - 1
         with ledger.counting(counted):
-            loss = spread.learn(list(batches.step(step)), batches.global_tokens)
+            micro_batches = list(batches.step(step))
+            data_seconds = time.perf_counter() - started
+            loss = spread.learn(micro_batches, batches.global_tokens)
         with ledger.counting(counted, together=True):
             loss, squared = session.sum_over_ranks(loss, spread.norm_squared())
         if not (loss < float("inf") and squared < float("inf")):
@@ -104,7 +108,14 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
         digest = batches.order.digest(step)
         seconds = time.perf_counter() - started
         session.step_done(
-            step, loss=loss, tokens=batches.global_tokens, step_seconds=seconds, grad_norm=squared**0.5, samples=digest
+            step,
+            loss=loss,
+            tokens=batches.global_tokens,
+            step_seconds=seconds,
+            grad_norm=squared**0.5,
+            samples=digest,
+            data_seconds=data_seconds,
+            mfu=utilization.mfu(batches.global_tokens, seconds),
         )
         if session.rank == 0 and (step == first or step % config.log_every == 0 or step == config.steps):
             speed = batches.global_tokens / seconds

@@ -150,5 +150,10 @@ UNKNOWN_TCP: Final = Machine(1, 10 * GBIT, "TCP", "assumed: one 10 Gb/s Ethernet
 
 def accelerator_of(labels: Mapping[str, str]) -> Accelerator | None:
     """The accelerator that a node's labels name; None where they name none that is known."""
-    product = labels.get(LABEL_GPU_PRODUCT, "").upper()
-    return next((known for known in ACCELERATORS if known.name in product), None) if product else None
+    return accelerator_called(labels.get(LABEL_GPU_PRODUCT, ""))
+
+
+def accelerator_called(product: str) -> Accelerator | None:
+    """The accelerator of a product's name, as GPU feature discovery or its driver says it; None where it is not known."""
+    name = product.upper().replace(" ", "-")
+    return next((known for known in ACCELERATORS if known.name in name), None)

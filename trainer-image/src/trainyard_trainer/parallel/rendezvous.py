@@ -7,6 +7,7 @@ on or leaves, so that no rank is left behind in a collective that the others nev
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from trainyard_trainer.waiting import TIMING
 
 CONNECT_SECONDS = 2.0
 """How long one try to reach rank 0 may take; between two tries the stop flag is looked at."""
@@ -85,6 +88,8 @@ def meet(place: Place, device: torch.device, timeout_seconds: float, stop_asked:
             arrived = store.add("arrived", 0)
     if verdict == STOP:
         raise StoppedEarly(f"asked to stop with {arrived} of {place.ranks} ranks there")
+    if device.type == "cuda":
+        os.environ.setdefault(TIMING, "1")  # read when the group is made
     dist.init_process_group(
         backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
         store=PrefixStore("group", store),
