@@ -542,6 +542,7 @@ class Pretend:
         fault: Fault | None = None,
         preflight: PreflightResult | None = None,
         trouble: Trouble | None = None,
+        behind: At | None = None,
     ) -> None:
         launcher = self.launchers.get(pod.uid)
         message = ""
@@ -558,6 +559,7 @@ class Pretend:
                 fault=fault,
                 preflight=preflight,
                 trouble=trouble,
+                behind=behind,
             )
             message = encode_last_words(words)
         # The pod's phase follows at the next second, as a kubelet's does: until then its room is taken.

@@ -38,6 +38,8 @@ class ConditionType(StrEnum):
     """The operator reaches the launchers. False: signals alone are left, so a yield costs the grace period."""
     TOPOLOGY_CHANGED = "TopologyChanged"
     """True: the labels of its nodes tell otherwise than when it was placed. It keeps its plan."""
+    STRAGGLER = "Straggler"
+    """True: one rank computes slower than the others, which wait for it. It trains on."""
     SUSPENDED = "Suspended"
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -73,6 +75,7 @@ class Reason(StrEnum):
     LAUNCHERS_ANSWER = "LaunchersAnswer"
     LABELS_CHANGED = "LabelsChanged"
     NETWORK_SLOW = "NetworkSlow"
+    STRAGGLER = "Straggler"
     OPERATOR_UNREACHABLE = "OperatorUnreachable"
     # leaving before the end
     PREEMPTED = "Preempted"

@@ -441,6 +441,23 @@ class Goodput(ApiModel):
     """What of the current attempt is contained."""
 
 
+class SlowRank(ApiModel):
+    """A rank that the others wait for in each step, since it needs longer for what it does itself."""
+
+    rank: int
+    """Which."""
+    node: str
+    """Where."""
+    times: float
+    """Its own time by the median of the others' that do the same work, when it was found."""
+    own_seconds: float
+    """Of a step, without waiting for others: the median of 20 steps."""
+    others_seconds: float
+    """The median of that over the others."""
+    time: Time
+    """When it was found."""
+
+
 class Restarts(ApiModel):
     """Why attempts ended before the job did."""
 
@@ -669,6 +686,8 @@ class TrainingJobStatus(ApiModel):
     """The newest checkpoint known to be durable."""
     goodput: Goodput | None = None
     """Where the time went, by cause."""
+    straggler: SlowRank | None = None
+    """Who is slow in the current attempt, while somebody is."""
     restarts: Restarts = Field(default_factory=Restarts)
     """Why attempts ended before the job did."""
     last_failure: Failure | None = None

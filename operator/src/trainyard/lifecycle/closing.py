@@ -47,8 +47,16 @@ def fail(job: Job, status: TrainingJobStatus, reason: Reason, message: str, now:
 
 def _closed(status: TrainingJobStatus) -> TrainingJobStatus:
     """The status without an open attempt."""
+    status = conditions.without(status, ConditionType.STRAGGLER)
     return status.but(
-        started_at=None, running_at=None, reservation=None, stop=None, ending=None, ready_nodes=0, leave_by=None
+        started_at=None,
+        running_at=None,
+        reservation=None,
+        stop=None,
+        ending=None,
+        ready_nodes=0,
+        leave_by=None,
+        straggler=None,
     )
 
 

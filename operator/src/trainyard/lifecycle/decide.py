@@ -14,7 +14,7 @@ from trainyard.api.training_job import Ending, Failure, Stop, TrainingJobStatus
 from trainyard.contract.exits import Exit
 from trainyard.lifecycle import closing, conditions, deadlines, unfit
 from trainyard.lifecycle.gang import Gang, Seat, is_open
-from trainyard.lifecycle.hearing import hear
+from trainyard.lifecycle.hearing import compare, hear
 from trainyard.lifecycle.leftovers import after_last_words, settle, sweep, tear_down, wake_for
 from trainyard.lifecycle.needs import (
     AskStop,
@@ -133,6 +133,8 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
             status = _record_ending(status, found, now)
             told.append(Tell("Warning", found.reason, found.message + unfit.left_out(found.unfit, now)))
     status, news = hear(status, gang, around, now)
+    told += news
+    status, news = compare(status, gang, now, job.generation)
     told += news
     if status.ending is None and status.stop is None:
         stop = _reason_to_stop(job, gang, around, now)

@@ -1,11 +1,12 @@
-"""What launchers found before the first step: in what their nodes differ, and how the preflight ended."""
+"""What launchers found: before the first step in what their nodes differ and how the preflight ended, and then who is slow."""
 
 from __future__ import annotations
 
-from trainyard.api.conditions import Reason
-from trainyard.api.training_job import NetworkStatus, PreflightStatus, TrainingJobStatus
+from trainyard.api.conditions import ConditionType, Reason
+from trainyard.api.training_job import NetworkStatus, PreflightStatus, SlowRank, TrainingJobStatus
 from trainyard.contract.preflight import Finding, PreflightResult
-from trainyard.lifecycle import unfit
+from trainyard.lifecycle import conditions, unfit
+from trainyard.lifecycle.compare import straggler
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Need, Surroundings, Tell
 from trainyard.network.settings import MOST_WARNINGS
@@ -32,6 +33,38 @@ def hear(
     if result.finding in (Finding.PASSED, Finding.WARNED):
         status = unfit.prove(status, [node for node in gang.nodes if node and node not in result.nodes], now)
     return status, told
+
+
+def compare(
+    status: TrainingJobStatus, gang: Gang, now: float, generation: int
+) -> tuple[TrainingJobStatus, list[Need]]:
+    """The status with the rank that the others wait for, where there is one. It is found once, and told once, and kept as it was
+    found until it is as fast as the others."""
+    known = status.straggler
+    mesh = status.plan.mesh if status.plan is not None else {}
+    found = straggler(gang, status.attempt, mesh, known is not None) if status.running_at is not None else None
+    if found is None:
+        unheard = not any(seat.status is not None and seat.status.ranks for seat in gang.seats)
+        if known is None or (unheard and status.running_at is not None):
+            return status, []
+        return conditions.without(status.but(straggler=None), ConditionType.STRAGGLER), []
+    if known is not None and known.rank == found.rank:
+        return status, []
+    slow = SlowRank(
+        rank=found.rank,
+        node=found.node,
+        times=round(found.times, 2),
+        own_seconds=_short(found.own_seconds) or 0.0,
+        others_seconds=_short(found.peers_seconds) or 0.0,
+        time=now,
+    )
+    message = (
+        f"rank {slow.rank} on {slow.node} takes {slow.times:g} times as long as the others for its own part of a step "
+        f"({slow.own_seconds:g} s, they {slow.others_seconds:g} s; median of 20 steps): they wait for it"
+    )
+    status = status.but(straggler=slow)
+    status = conditions.put(status, ConditionType.STRAGGLER, True, Reason.STRAGGLER, message, now, generation)
+    return status, [Tell("Warning", Reason.STRAGGLER, message)]
 
 
 def _summary(result: PreflightResult, now: float) -> PreflightStatus:

@@ -64,6 +64,7 @@ def _progress(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> Tr
     leader = next((seat.status for seat in gang.seats if seat.rank == 0), None)
     if leader is None or leader.step == 0:
         return status
+    durable, basis = _durable(status, leader)
     new = Progress(
         step=leader.step,
         loss=_short(leader.loss),
@@ -73,8 +74,8 @@ def _progress(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> Tr
         mfu=_short(leader.mfu),
         memory_bytes=leader.memory_bytes,
         eta=_eta(job, leader, now),
-        durable_seconds=_short(leader.durable_seconds),
-        durable_basis=leader.durable_basis,
+        durable_seconds=_short(durable),
+        durable_basis=basis,
         time=now,
     )
     old = status.progress
@@ -89,6 +90,16 @@ def _eta(job: Job, leader: Status, now: float) -> float | None:
     if training is None or not leader.step_seconds:
         return None
     return round(now + max(0, training.steps - leader.step) * leader.step_seconds)
+
+
+def _durable(status: TrainingJobStatus, leader: Status) -> tuple[float | None, str]:
+    """How long a save from now would take, and what that rests on. What an earlier attempt's save took is worth more than what
+    the trainer expects of its first."""
+    saved = status.checkpoint
+    if leader.commit is None and saved is not None and saved.seconds > 0:
+        basis = f"the save of step {saved.step} by attempt {saved.attempt}"
+        return saved.seconds + (leader.step_seconds or 0.0), basis
+    return leader.durable_seconds, leader.durable_basis
 
 
 def _short(value: float | None) -> float | None:

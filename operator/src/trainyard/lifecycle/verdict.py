@@ -18,6 +18,7 @@ from trainyard.contract.exits import Exit
 from trainyard.contract.network import Sign
 from trainyard.contract.preflight import Finding
 from trainyard.lifecycle import deadlines
+from trainyard.lifecycle.compare import missing
 from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
 from trainyard.network.consistency import Unlike
 from trainyard.world.records import Job, Terminated
@@ -172,7 +173,12 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
     message = _describe(seat, end)
     if reason is Reason.UNASKED_YIELD:
         message += "; exit code 75 means that it saved because it was asked to leave, and nobody asked"
-    return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
+    found = missing(gang, job.status.attempt) if reason in (Reason.HANG, Reason.COLLECTIVE_TIMEOUT) else None
+    if found is None:
+        return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
+    message = f"{found.sentence}; {message}"
+    failure = _failure(job, found.seat, end, reason, message, end.finished).but(rank=found.at.rank)
+    return Verdict(Outcome.FAILED, reason, message, failure)
 
 
 def _recognised(seat: Seat) -> Reason:
