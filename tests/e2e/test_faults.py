@@ -150,7 +150,7 @@ async def test_a_namespace_and_the_chart_go_while_a_job_runs_and_nothing_is_stuc
     other = f"{night.namespace}-other"
     await night.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
     await night.api.wait_for("ServiceAccount", "default", other, lambda _: True)
-    job = jobs.measurement(nodes=2, mebibytes=1, orders=1000)
+    job = jobs.measurement(nodes=2, mebibytes=(1,), orders=(1000,))
     await night.api.create({**job, "metadata": {"name": "train", "namespace": other}})
     await night.api.wait_for("TrainingJob", "train", other, lambda j: j.get("status", {}).get("attempt") == 1)
     await night.api.delete("Namespace", other)

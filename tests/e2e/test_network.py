@@ -46,7 +46,7 @@ async def site(lab: Lab, control_plane: ControlPlane, api: Api, namespace: str) 
 
 def a_script(name: str, script: str, **spec: Any) -> Object:
     """Two nodes that run a Python script, one process each."""
-    job = jobs.measurement(nodes=2, mebibytes=1, orders=1)
+    job = jobs.measurement(nodes=2, mebibytes=(1,), orders=(1,))
     job["metadata"]["name"] = name
     container = job["spec"]["template"]["spec"]["containers"][0]
     container["command"], container["args"] = ["python3", "-c", script], []

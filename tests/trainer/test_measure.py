@@ -134,13 +134,13 @@ def test_sizes_that_would_take_too_long_are_left_out(tmp_path):
 def test_orders_are_measured_against_the_planned_one(tmp_path):
     def work(rank):
         os.environ[env.PLAN] = planned(tmp_path / f"plan-{rank}.json", a_plan(nodes=3))
-        return command.main(["orders", "--mebibytes", "0.25", "0.5", "--orders", "4"])
+        return command.main(["orders", "--mebibytes", "0.25", "0.5", "--orders", "4", "3"])
 
     ended = run(work, 3, tmp_path / "gang")
     assert [end.code for end in ended] == [0] * 3, ended[0].output
     lines = [json.loads(line) for line in ended[0].output.splitlines() if line.startswith("{")]
     assert [line["mebibytes"] for line in lines] == [0.25, 0.5]
-    assert all(len(line["random"]) == len(line["orders"]) == 4 for line in lines)
+    assert [(len(line["random"]), len(line["orders"])) for line in lines] == [(4, 4), (3, 3)]
     assert all(sorted(order) == [0, 1, 2] for line in lines for order in line["orders"])
 
 

@@ -158,7 +158,7 @@ def measure(stage: Stage) -> Orders:
     say(
         f"\n== Measure: all-reduce of {MEBIBYTES:.0f} MiB over all nodes, planned order against {RANDOM_ORDERS} random ones"
     )
-    stage.apply(jobs.measurement(len(stage.lab.topology.nodes), MEBIBYTES, RANDOM_ORDERS))
+    stage.apply(jobs.measurement(len(stage.lab.topology.nodes), (MEBIBYTES,), (RANDOM_ORDERS,)))
     ended = stage.until("the measurement to end", phase_is("measure", "Succeeded"), TRAIN_SECONDS)
     members = ended.members("measure")
     found = next(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -65,13 +65,16 @@ def urgent() -> Object:
     return like_the_sample("u", steps=120, priorityClassName="demo-high", placement=ONE_SPINE)
 
 
-def measurement(nodes: int, mebibytes: float, orders: int) -> Object:
-    """A job of all nodes that measures what the order of ranks is worth on this network."""
+def measurement(nodes: int, mebibytes: Sequence[float], orders: Sequence[int]) -> Object:
+    """A job of all nodes that measures what the order of ranks is worth on this network, for messages of each size.
+
+    orders: how many random ones; one number for all sizes, or one for each.
+    """
     job = like_the_sample("measure", nodes=nodes)
     del job["spec"]["trainer"], job["spec"]["checkpoint"]
     pod = job["spec"]["template"]["spec"]
     container = pod["containers"][0]
     del pod["volumes"], container["volumeMounts"]
     container["command"] = ["python3", "-m", "trainyard_trainer.measure"]
-    container["args"] = ["orders", "--mebibytes", str(mebibytes), "--orders", str(orders)]
+    container["args"] = ["orders", "--mebibytes", *map(str, mebibytes), "--orders", *map(str, orders)]
     return job

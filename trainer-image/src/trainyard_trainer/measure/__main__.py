@@ -49,7 +49,13 @@ def _parser() -> argparse.ArgumentParser:
     collectives.set_defaults(measure=_collectives)
     ring = what.add_parser("orders", help="the planned order of ranks against others")
     ring.add_argument("--mebibytes", type=float, nargs="+", default=[4.0], help="sizes of the message (default: 4)")
-    ring.add_argument("--orders", type=int, default=20, help="how many random orders (default: %(default)s)")
+    ring.add_argument(
+        "--orders",
+        type=int,
+        nargs="+",
+        default=[20],
+        help="how many random orders, of all sizes or of each (default: 20)",
+    )
     ring.set_defaults(measure=_orders)
     return parser
 
@@ -66,8 +72,9 @@ def _collectives(given: argparse.Namespace, measured: Plan, rank: int, device: t
 
 def _orders(given: argparse.Namespace, measured: Plan, rank: int, device: torch.device) -> None:
     apart = orders.alternating(measured)
-    for mebibytes in given.mebibytes:
-        _say(rank, json.dumps(asdict(orders.measure(mebibytes, given.orders, apart, device))))
+    counts = given.orders if len(given.orders) > 1 else given.orders * len(given.mebibytes)
+    for mebibytes, count in zip(given.mebibytes, counts, strict=True):
+        _say(rank, json.dumps(asdict(orders.measure(mebibytes, count, apart, device))))
 
 
 def _say(rank: int, line: str) -> None:
