@@ -5,6 +5,7 @@ What an example imports is imported here, once, and its ranks are forked from th
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import runpy
@@ -19,13 +20,21 @@ from trainyard_trainer.history import NAME
 from trainyard_trainer.report import CheckpointDurable, StepDone, StopAcknowledged
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "trainer-image" / "examples"
+SIGNED = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "torchrun_ddp.py")
 RANKS = 2
 LEAVES_AFTER = 5
+
+
+def import_all(script: Path) -> None:
+    """What a script imports, once here instead of in each rank."""
+    imports = [node for node in ast.parse(script.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), script, "exec"), {})
 
 
 def trained(example: str, folder: Path, checkpoints: Path, *, stop: bool, ranks: int = RANKS, **plan) -> list[Ended]:
     """One attempt of an example. stop: rank 1 is asked to leave when it has done LEAVES_AFTER steps."""
     folder.mkdir()
+    import_all(EXAMPLES / example)
     stop_file = folder / "stop"
     reports = session.report
 
@@ -58,7 +67,7 @@ def told(ended: Ended, kind: type) -> list[int]:
     return [report.step for report in ended.reports if isinstance(report, kind)]
 
 
-@pytest.mark.parametrize("example", ["ddp.py"])
+@pytest.mark.parametrize("example", SIGNED)
 def test_an_example_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path, example: str) -> None:
     whole = trained(example, tmp_path / "whole", tmp_path / "undisturbed", stop=False)
     assert [end.code for end in whole] == [Exit.DONE] * RANKS, whole[0].output + whole[1].output
@@ -78,3 +87,14 @@ def test_an_example_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path
     assert [end.code for end in resumed] == [Exit.DONE] * RANKS, resumed[0].output
     assert told(resumed[0], StepDone) == list(range(LEAVES_AFTER + 1, steps + 1))
     assert losses(checkpoints) == expected
+
+
+def test_a_lightning_trainer_for_another_gang_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trainyard_trainer.lightning import TrainyardEnvironment, gang
+
+    for name, value in {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    assert gang() == {"devices": 4, "num_nodes": 2}
+    TrainyardEnvironment().validate_settings(4, 2)
+    with pytest.raises(ValueError, match=r"devices=1 and num_nodes=1, but the gang has 4 processes on each of 2 nodes"):
+        TrainyardEnvironment().validate_settings(1, 1)
