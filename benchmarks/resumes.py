@@ -11,8 +11,10 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from trainyard.api.trainer import TrainerConfig
 from trainyard.contract.plan import Axis
-from trainyard_trainer.data import batches, corpus, order
+from trainyard_trainer.data import batches, order
+from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.session import Session
 from trainyard_trainer.train import main
 
@@ -100,9 +102,8 @@ def samples(home: Path, seed: int) -> Figure:
         for line in path.read_text().splitlines():
             attempt, step, ids = json.loads(line)
             taken.setdefault((attempt, step), Counter()).update(ids)
-    text = corpus.read(CONFIG["data"]["files"])
-    size = batches.samples(text, CONFIG["data"]["sequenceLength"])
-    expected_of = order.Order(size, CONFIG["data"]["globalBatch"], 0, text.digest)
+    text = corpus_of(TrainerConfig.model_validate(CONFIG))
+    expected_of = batches.order_of(text, CONFIG["data"]["sequenceLength"], CONFIG["data"]["globalBatch"], 0)
     lines = {line["step"]: line["attempt"] for line in history(home / "run")}
     wrong = 0
     for step in range(1, steps + 1):

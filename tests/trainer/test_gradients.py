@@ -7,11 +7,10 @@ import pytest
 import torch
 from support.processes import run
 from torch.distributed.tensor import DTensor
-from trainyard.api.trainer import ParallelConfig, Shape
+from trainyard.api.trainer import BYTE_VOCABULARY, ParallelConfig, Shape, TrainerConfig
 from trainyard.contract.plan import Axis
-from trainyard_trainer.data.batches import Batches, samples
-from trainyard_trainer.data.corpus import VOCABULARY, read
-from trainyard_trainer.data.order import Order
+from trainyard_trainer.data.batches import Batches, order_of
+from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.loss import cross_entropy
 from trainyard_trainer.model.transformer import Transformer
@@ -56,13 +55,12 @@ def mesh_of(form):
 
 def network(shape, dtype, on_meta=False):
     with torch.device("meta" if on_meta else "cpu"):
-        return Transformer(shape, VOCABULARY, 10000.0).to(dtype)
+        return Transformer(shape, BYTE_VOCABULARY, 10000.0).to(dtype)
 
 
 def batches(part, parts, micro=MICRO):
-    text = read([__file__])
-    order = Order(samples(text, LENGTH), BATCH, 3, text.digest)
-    return Batches(text, order, LENGTH, micro, part, parts)
+    text = corpus_of(TrainerConfig.model_validate({"data": {"files": [__file__]}}))
+    return Batches(text, order_of(text, LENGTH, BATCH, 3), LENGTH, micro, part, parts)
 
 
 def of_one_process(shape, dtype):
@@ -70,8 +68,8 @@ def of_one_process(shape, dtype):
     alone = network(shape, dtype)
     weights.draw(alone, shape.layers, seed=5)
     mine, total = batches(0, 1), 0.0
-    for inputs, targets in mine.step(1):
-        loss = cross_entropy(alone(inputs), targets, VOCABULARY) / mine.global_tokens
+    for inputs, targets, _ in mine.step(1):
+        loss = cross_entropy(alone(inputs), targets, BYTE_VOCABULARY) / mine.global_tokens
         loss.backward()
         total += float(loss.detach())
     return {name: parameter.grad for name, parameter in alone.named_parameters()}, total

@@ -10,7 +10,7 @@ from support.processes import TINY, plan_file, run, start
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard_trainer.configuration import assignment
-from trainyard_trainer.data import corpus
+from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.report import CheckpointDurable, ResumedFrom, StepDone, StopAcknowledged
 from trainyard_trainer.session import Session
 from trainyard_trainer.train import main, train
@@ -82,7 +82,7 @@ def test_an_attempt_stopped_before_its_first_step_commits_what_it_resumed(tmp_pa
         task = assignment(os.environ)
         with Session.open(task) as session:
             (tmp_path / "stop-1").touch()
-            return train(task, session, corpus.read(task.trainer.data.files))
+            return train(task, session, corpus_of(task.trainer))
 
     first = run(stopped_once_all_are_there, 2, tmp_path / "first", environments=environments(tmp_path, 2))
     assert [end.code for end in first] == [Exit.YIELDED] * 2, first[0].output

@@ -23,9 +23,9 @@ from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis, Checkpoints
 
 from trainyard_trainer.configuration import Assignment, BadConfiguration, assignment, local_environment
-from trainyard_trainer.data import corpus
-from trainyard_trainer.data.batches import Batches, samples
-from trainyard_trainer.data.order import Order
+from trainyard_trainer.data.batches import Batches, batches_of
+from trainyard_trainer.data.corpus import Corpus
+from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.ledger import COUNTED_STEP, Ledger, predicted
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.huggingface import Pretrained
@@ -48,7 +48,7 @@ class Diverged(ArithmeticError):
     """The loss or the gradient is no longer a finite number."""
 
 
-def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
+def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     """From wherever the lineage ends to the last step, or to the step at which all ranks agree to stop."""
     config = task.trainer
     torch.use_deterministic_algorithms(session.device.type == "cpu")
@@ -74,9 +74,9 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
             weights.draw(model, config.model.shape.layers, config.seed)
     if session.rank == 0:
         log.info(
-            "%s parameters, %s tokens of text, %s ranks (%s), from step %s",
+            "%s parameters, %s tokens to learn from, %s ranks (%s), from step %s",
             size,
-            len(text.tokens),
+            text.tokens,
             session.ranks,
             " x ".join(f"{axis.name} {axis.size}" for axis in axes),
             step,
@@ -136,28 +136,27 @@ def train(task: Assignment, session: Session, text: corpus.Corpus) -> Exit:
     return Exit.DONE
 
 
-def cut(config: TrainerConfig, text: corpus.Corpus, axes: Sequence[Axis], rank: int) -> Batches:
+def cut(config: TrainerConfig, text: Corpus, axes: Sequence[Axis], rank: int) -> Batches:
     """The corpus as this rank sees it: ranks that share stages or matrices of one copy take the same samples.
 
     axes: of the mesh. A pipeline gets at least as many micro-batches as it has stages.
     """
     data = config.data
-    order = Order(samples(text, data.sequence_length), data.global_batch, config.seed, text.digest)
     part, parts = data_place(axes, rank)
     stages = next((axis.size for axis in axes if axis.name == PIPELINE), 1)
     rows = min(data.micro_batch, max(1, -(-data.global_batch // parts) // stages))
-    return Batches(text, order, data.sequence_length, rows, part, parts)
+    return batches_of(config, text, rows, part, parts)
 
 
-def agree_on_data(session: Session, text: corpus.Corpus) -> None:
+def agree_on_data(session: Session, text: Corpus) -> None:
     """Raises BadConfiguration where the ranks do not all see the same text: a step's samples would not be what it says."""
     digests: list[str] = [""] * session.ranks
     dist.all_gather_object(digests, text.digest)
     other = next((rank for rank, digest in enumerate(digests) if digest != text.digest), None)
     if other is not None:
         raise BadConfiguration(
-            f"spec.trainer.data.files: rank {session.rank} reads {text.files} files with digest {text.digest}, and rank {other} "
-            f"reads others ({digests[other]}); put the text where all pods see the same"
+            f"spec.trainer.data: rank {session.rank} reads {text.files} files with digest {text.digest}, and rank {other} "
+            f"reads others ({digests[other]}); put the data where all pods see the same"
         )
 
 
@@ -188,7 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checkpoints = Checkpoints(folder, every_steps=given.every, keep=given.keep) if folder else None
     try:
         task = assignment(os.environ, given.config, checkpoints)
-        text = corpus.read(task.trainer.data.files)
+        text = corpus_of(task.trainer)
         rank, ranks, _, local_ranks = local_environment()
         axes = dimensions(task.plan.mesh if task.plan else (), ranks)
         admit(task.trainer, axes, memory_of(local_ranks))

@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import DTensor
 
-from trainyard_trainer.data.batches import IGNORED
+from trainyard_trainer.data.batches import IGNORED, Batch
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel.mesh import PIPELINE, index, size
 
@@ -69,24 +69,24 @@ class Pipeline:
         self._schedule: Schedule1F1B | ScheduleGPipe | None = None
         self._loss: Callable[[Tensor, Tensor], Tensor] = _unset
 
-    def learn(
-        self, micro_batches: Sequence[tuple[Tensor, Tensor]], loss: Callable[[Tensor, Tensor], Tensor]
-    ) -> list[Tensor]:
+    def learn(self, micro_batches: Sequence[Batch], loss: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
         """All micro-batches forward and backward through all stages; the last stage's ranks get each one's loss.
 
         loss: of logits and targets. Micro-batches smaller than the first are filled up with rows that count for nothing:
         the stages agree on one size beforehand.
         """
-        rows = len(micro_batches[0][0])
-        inputs = torch.cat([_filled(inputs, rows, 0) for inputs, _ in micro_batches]).to(self._device)
-        targets = torch.cat([_filled(targets, rows, IGNORED) for _, targets in micro_batches]).to(self._device)
+        rows = len(micro_batches[0].inputs)
+        inputs = torch.cat([_filled(batch.inputs, rows, 0) for batch in micro_batches]).to(self._device)
+        targets = torch.cat([_filled(batch.targets, rows, IGNORED) for batch in micro_batches]).to(self._device)
+        apart = [_filled(batch.documents, rows, 0) for batch in micro_batches if batch.documents is not None]
+        documents: dict[str, Any] = {"documents": torch.cat(apart).to(self._device)} if apart else {}  # of use to every stage
         if self._schedule is None:
             self._schedule = self._made(rows, inputs.shape[1], len(micro_batches))
         self._loss = loss
         losses: list[Tensor] = []
         arguments = (inputs,) if self._stage == 0 else ()
         wanted = targets if self._stage == self._stages - 1 else None
-        self._schedule.step(*arguments, target=wanted, losses=losses, return_outputs=False)
+        self._schedule.step(*arguments, target=wanted, losses=losses, return_outputs=False, **documents)
         return losses
 
     def sum_tied(self) -> None:

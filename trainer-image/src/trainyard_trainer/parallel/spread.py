@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from trainyard.api.trainer import ParallelConfig
 
+from trainyard_trainer.data.batches import Batch
 from trainyard_trainer.model.loss import cross_entropy, on_parts
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel import data, gradients, pipeline, replicas, tensor
@@ -83,8 +84,8 @@ class Spread:
             for name, parameter in model.named_parameters()
         }
 
-    def learn(self, micro_batches: Sequence[tuple[Tensor, Tensor]], tokens: int) -> float:
-        """Forward and backward with this rank's micro-batches (inputs, targets) of a step; gradients are summed over all
+    def learn(self, micro_batches: Sequence[Batch], tokens: int) -> float:
+        """Forward and backward with this rank's micro-batches of a step; gradients are summed over all
         ranks afterwards.
 
         tokens: that count in the whole step, over all ranks. The answer is this rank's term of the step's mean loss: the sum
@@ -98,11 +99,11 @@ class Spread:
                 self._pipeline.sum_tied()
             else:
                 losses = []
-                for n, (inputs, targets) in enumerate(micro_batches, start=1):
+                for n, batch in enumerate(micro_batches, start=1):
                     with self._summing(n == len(micro_batches)):
                         with self._computing():
-                            logits = self._called(inputs.to(self._device))
-                        loss = self._loss(logits, targets.to(self._device), tokens)
+                            logits = self._called(batch.inputs.to(self._device), _moved(batch.documents, self._device))
+                        loss = self._loss(logits, batch.targets.to(self._device), tokens)
                         loss.backward()  # type: ignore[no-untyped-call]
                     losses.append(loss)
             return sum(float(_whole(loss.detach())) for loss in losses) / self._tensors
@@ -130,6 +131,10 @@ class Spread:
         """FSDP casts weights and inputs itself; elsewhere each operation is cast."""
         cast = self._precision is not None and not isinstance(self._called, FSDPModule)
         return torch.autocast(self._device.type, dtype=self._precision) if cast else nullcontext()
+
+
+def _moved(documents: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if documents is None else documents.to(device)
 
 
 def _whole(loss: Tensor) -> Tensor:
