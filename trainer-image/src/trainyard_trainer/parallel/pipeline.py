@@ -11,7 +11,7 @@ micro-batch to the next stage, and its gradient back.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 import torch.distributed as dist
