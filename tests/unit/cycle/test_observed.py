@@ -36,10 +36,10 @@ def cluster() -> Pretend:
     return found
 
 
-def preflighted(cluster: Pretend, name: str, nodes: int, result: PreflightResult) -> None:
+def preflighted(cluster: Pretend, name: str, nodes: int, result: PreflightResult, **spec: object) -> None:
     """A job that proves its network before it trains, with this result."""
     cluster.finds = result
-    cluster.submit(name, nodes)
+    cluster.submit(name, nodes, **spec)
     cluster.until(lambda: (n := cluster.status(name).network) is not None and n.preflight is not None).tick(2)
 
 
@@ -172,6 +172,17 @@ def test_the_same_world_and_time_give_the_same_plan_whatever_the_order_of_the_ta
         fabric = replace(world.fabrics["ours"], observed=Observed(links=order))
         plans.add(repr(cycle(replace(world, fabrics={"ours": fabric}), cluster.now)))
     assert len(plans) == 1
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("tcp", True), ("roce", False), ("generic", False)])
+def test_what_goes_over_sockets_says_nothing_of_a_network_of_adapters(cluster: Pretend, kind: str, kept: bool) -> None:
+    spec = FabricSpec.model_validate({**cluster.fabrics["ours"].spec.to_manifest(), "kind": kind})
+    cluster.fabrics["ours"] = replace(cluster.fabrics["ours"], spec=spec)
+    container = {"name": "trainer", "image": "own", "command": ["train"], "resources": {"limits": {"cpu": "60"}}}
+    preflighted(
+        cluster, "train", 8, passed(0.9e9, 1.0e9, (1e9, 1e9, 1e9)), template={"spec": {"containers": [container]}}
+    )
+    assert bool(table(cluster)) is kept
 
 
 def test_what_is_on_one_fabric_says_nothing_of_another(cluster: Pretend) -> None:
