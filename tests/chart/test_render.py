@@ -165,6 +165,13 @@ def test_the_dashboards_are_the_generated_ones() -> None:
     assert data == {p.name: p.read_text() for p in (ROOT / "manifests" / "dashboards").glob("*.json")}
 
 
+def test_the_alert_rules_are_the_generated_ones_and_made_only_where_asked_for() -> None:
+    assert "PrometheusRule" not in {o["kind"] for o in render()}
+    made = one(render({"alerts": {"enabled": True, "labels": {"release": "p"}}}), "PrometheusRule", RELEASE)
+    assert made["metadata"]["labels"]["release"] == "p"
+    assert made["spec"] == yaml.safe_load((ROOT / "manifests" / "alerts" / "trainyard.yaml").read_text())
+
+
 def test_monitors_are_made_only_where_asked_for() -> None:
     assert not {o["kind"] for o in render()} & {"ServiceMonitor", "PodMonitor"}
     on: Object = {"enabled": True, "labels": {"release": "prometheus"}}

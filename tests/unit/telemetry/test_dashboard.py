@@ -1,4 +1,4 @@
-"""The dashboard asks only for what the operator serves."""
+"""The dashboard and the alerts ask only for what the operator serves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client import Metric
-from trainyard.telemetry import dashboard
+from trainyard.telemetry import alerts, dashboard, panels
 from trainyard.telemetry.health import Health
 from trainyard.telemetry.metrics import Metrics
 
@@ -25,15 +25,15 @@ def served() -> set[str]:
     return {family.name + end for family in families() for end in suffixes[family.type]}
 
 
-def panels() -> Iterator[dashboard.Panel]:
-    for row in dashboard.ROWS:
+def all_panels() -> Iterator[panels.Panel]:
+    for row in panels.ROWS:
         yield from row.panels
 
 
 def test_every_metric_it_names_is_served() -> None:
     asked = {
         name
-        for panel in panels()
+        for panel in all_panels()
         for query in panel.queries
         for name in re.findall(r"trainyard_[a-z_]+", query.expression)
     }
@@ -41,16 +41,26 @@ def test_every_metric_it_names_is_served() -> None:
 
 
 def test_every_series_of_the_operator_is_on_it() -> None:
-    text = " ".join(query.expression for panel in panels() for query in panel.queries)
+    text = " ".join(query.expression for panel in all_panels() for query in panel.queries)
     assert [family.name for family in families() if family.name not in text] == []
 
 
 def test_every_panel_says_what_to_look_for_and_in_which_unit() -> None:
-    assert [panel.title for panel in panels() if not panel.unit or not panel.text.endswith(".")] == []
+    assert [panel.title for panel in all_panels() if not panel.unit or not panel.text.endswith(".")] == []
 
 
 def test_the_file_is_what_the_table_says() -> None:
     assert json.loads((ROOT / dashboard.FILE).read_text()) == dashboard.dashboard()
+
+
+def test_every_alert_asks_for_what_is_served_and_says_what_to_do() -> None:
+    for alert in alerts.ALERTS:
+        asked = set(re.findall(r"trainyard_[a-z_]+", alert.expression))
+        assert asked, alert.name
+        assert asked <= served(), alert.name
+        assert alert.description.endswith("."), alert.name
+        assert alert.severity in ("critical", "warning", "info"), alert.name
+    assert (ROOT / alerts.FILE).read_text() == alerts.text()
 
 
 def test_no_two_panels_overlap() -> None:

@@ -7,8 +7,19 @@ from types import MappingProxyType
 
 from prometheus_client import generate_latest
 from trainyard.api.conditions import Phase, Reason
-from trainyard.api.training_job import Failure, Pending, Restarts, SavedCheckpoint, Stop, TrainingJobStatus
+from trainyard.api.training_job import (
+    Failure,
+    Goodput,
+    Pending,
+    Progress,
+    Restarts,
+    SavedCheckpoint,
+    SlowRank,
+    Stop,
+    TrainingJobStatus,
+)
 from trainyard.contract.status import Status
+from trainyard.lifecycle.goodput import CAUSES
 from trainyard.telemetry.metrics import CYCLE_BUDGET_SECONDS, Metrics, changed
 from trainyard.world.records import Answer, Job, Membership, Node, Pod, World
 
@@ -76,6 +87,49 @@ def test_the_answers_of_an_older_attempt_say_nothing_of_the_job() -> None:
     old = a_member(job, 0, "a", attempt=1)
     metrics = shown(World(jobs={job.uid: job}, pods={old.uid: old}, answers={old.uid: an_answer(old, 8)}))
     assert value(metrics, "trainyard_job_step", namespace="team", job="small-lm") is None
+
+
+def test_a_job_says_where_its_time_went_who_is_slow_and_what_a_save_would_take() -> None:
+    goodput = Goodput(since=0.0, until=100.0, productive=70.0, starting=20.0, lost=10.0)
+    slow = SlowRank(rank=3, node="b", times=1.7, own_seconds=0.5, others_seconds=0.3, time=9.0)
+    failed = Failure(attempt=1, reason="Hang", node="b")
+    job = a_job(
+        "j", phase=Phase.RUNNING, attempt=1, goodput=goodput, straggler=slow, progress=Progress(durable_seconds=9.0)
+    )
+    other = a_job("o", phase=Phase.PENDING, last_failure=failed, waiting_since=5.0)
+    pod = a_member(job, 0, "a")
+    said = Status(pod.uid, 1, "digest", 0, "training", step=1, mfu=0.41, grad_norm=1.5, memory_bytes=7)
+    metrics = shown(
+        World(
+            nodes={"b": a_node("b")},
+            jobs={one.uid: one for one in (job, other)},
+            pods={pod.uid: pod},
+            answers={pod.uid: Answer(asked=1.0, status=said, time=2.0)},
+        )
+    )
+    name = {"namespace": "team", "job": "j"}
+    causes = {cause: value(metrics, "trainyard_job_goodput_seconds", **name, cause=cause) for cause in CAUSES}
+    assert sum(seconds or 0.0 for seconds in causes.values()) == 100.0
+    assert (causes["productive"], causes["lost"], causes["waiting"]) == (70.0, 10.0, 0.0)
+    assert value(metrics, "trainyard_job_straggler_ratio", **name, node="b") == 1.7
+    assert value(metrics, "trainyard_node_blamed_jobs", node="b") == 2
+    assert value(metrics, "trainyard_job_mfu", **name) == 0.41
+    assert value(metrics, "trainyard_job_gradient_norm", **name) == 1.5
+    assert value(metrics, "trainyard_job_memory_bytes", **name) == 7
+    assert value(metrics, "trainyard_job_durable_in_seconds", **name) == 9.0
+    assert value(metrics, "trainyard_job_waiting_since_timestamp_seconds", namespace="team", job="o") == 5.0
+    assert value(metrics, "trainyard_job_waiting_since_timestamp_seconds", **name) is None
+
+
+def test_time_is_counted_by_cause_from_what_changed_and_nothing_twice() -> None:
+    metrics = Metrics("0")
+    first = TrainingJobStatus(goodput=Goodput(since=0.0, until=10.0, waiting=10.0))
+    second = TrainingJobStatus(goodput=Goodput(since=0.0, until=30.0, waiting=10.0, productive=20.0))
+    metrics.wrote(TrainingJobStatus(), first)
+    metrics.wrote(first, second)
+    metrics.wrote(second, second)
+    assert value(metrics, "trainyard_goodput_seconds_total", cause="waiting") == 10
+    assert value(metrics, "trainyard_goodput_seconds_total", cause="productive") == 20
 
 
 def test_an_ended_job_has_no_series_of_its_own() -> None:

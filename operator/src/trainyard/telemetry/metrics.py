@@ -18,12 +18,13 @@ from prometheus_client.registry import Collector
 
 from trainyard.api.conditions import Phase
 from trainyard.api.training_job import TrainingJobStatus
-from trainyard.contract.status import Status
 from trainyard.cycle.actions import Action
+from trainyard.lifecycle.goodput import CAUSES
 from trainyard.telemetry.fragmentation import Stock, fragmentation_families
+from trainyard.telemetry.jobs import active, job_families
 from trainyard.telemetry.topology import Layout, topology_families
 from trainyard.topology.tree import Tree
-from trainyard.world.records import Job, Node, World
+from trainyard.world.records import Node, World
 
 CYCLE_BUDGET_SECONDS: Final = 0.1
 """From a frozen world to its actions; more, and the whole reaction to an event takes longer than people call at once."""
@@ -143,6 +144,12 @@ class Metrics:
             buckets=_SAVE_BUCKETS,
             registry=registry,
         )
+        self._goodput = Counter(
+            "trainyard_goodput_seconds_total",
+            "Time of all jobs by what it went into; causes as in status.goodput.",
+            ["cause"],
+            registry=registry,
+        )
         self.scene = Scene()
         registry.register(self.scene)
 
@@ -201,6 +208,8 @@ class Metrics:
         ):
             if seconds is not None:
                 histogram.observe(max(0.0, seconds))
+        for cause, seconds in spent(before, after).items():
+            self._goodput.labels(cause).inc(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +259,15 @@ def changed(before: TrainingJobStatus, after: TrainingJobStatus) -> Change:
     )
 
 
+def spent(before: TrainingJobStatus, after: TrainingJobStatus) -> Mapping[str, float]:
+    """What was accounted between two statuses, by cause."""
+    known, now = before.goodput, after.goodput
+    if now is None:
+        return {}
+    past = {cause: getattr(known, cause) if known is not None else 0.0 for cause in CAUSES}
+    return {cause: max(0.0, getattr(now, cause) - past[cause]) for cause in CAUSES}
+
+
 def _between(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else second - first
 
@@ -285,7 +303,7 @@ class Scene(Collector):
         yield _family("trainyard_world_objects", "Objects in the caches.", "kind", _objects(world))
         yield from topology_families(layout.coverage)
         yield from fragmentation_families(self._stock.of(world))
-        yield from _training(world)
+        yield from job_families(world)
 
 
 def _family(name: str, text: str, label: str | None, values: Mapping[str, float]) -> GaugeMetricFamily:
@@ -343,49 +361,3 @@ def _objects(world: World) -> Mapping[str, int]:
         "PriorityClass": len(world.priority_classes),
         "Fabric": len(world.fabrics),
     }
-
-
-def active(world: World) -> Iterator[Job]:
-    """Jobs that have not ended."""
-    return (job for job in world.jobs.values() if not (job.status.phase and job.status.phase.ended))
-
-
-def _training(world: World) -> Iterator[GaugeMetricFamily]:
-    labels = ["namespace", "job"]
-    ready = GaugeMetricFamily("trainyard_job_ready_nodes", "Members that train.", labels=labels)
-    attempt = GaugeMetricFamily("trainyard_job_attempt", "Number of the current attempt.", labels=labels)
-    step = GaugeMetricFamily("trainyard_job_step", "The last step that all members finished.", labels=labels)
-    saved = GaugeMetricFamily("trainyard_job_checkpoint_step", "Step of the newest durable checkpoint.", labels=labels)
-    loss = GaugeMetricFamily("trainyard_job_loss", "The last loss reported.", labels=labels)
-    tokens = GaugeMetricFamily(
-        "trainyard_job_tokens_per_second", "Tokens trained per second, over all members.", labels=labels
-    )
-    answers = _answers(world)
-    for job in active(world):
-        names = [job.namespace, job.name]
-        ready.add_metric(names, job.status.ready_nodes)
-        attempt.add_metric(names, job.status.attempt)
-        if job.status.checkpoint:
-            saved.add_metric(names, job.status.checkpoint.step)
-        members = answers.get(job.uid, {})
-        if members:
-            step.add_metric(names, min(status.step for status in members.values()))
-        first = members.get(0)
-        if first and first.loss is not None:
-            loss.add_metric(names, first.loss)
-        if first and first.tokens_per_second is not None:
-            tokens.add_metric(names, first.tokens_per_second)
-    yield from (ready, attempt, step, saved, loss, tokens)
-
-
-def _answers(world: World) -> Mapping[str, Mapping[int, Status]]:
-    """By job uid and node rank, what the launchers of the current attempt said last."""
-    found: dict[str, dict[int, Status]] = {}
-    for pod_uid, answer in world.answers.items():
-        pod = world.pods.get(pod_uid)
-        if answer.status is None or pod is None or pod.membership is None or not pod.live:
-            continue
-        job = world.jobs.get(pod.membership.job_uid)
-        if job and pod.membership.attempt == job.status.attempt:
-            found.setdefault(job.uid, {})[pod.membership.rank] = answer.status
-    return found
