@@ -253,3 +253,13 @@ def test_the_operators_own_image_carries_the_launcher_unless_another_does(mine: 
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (variable,) = (v for v in container["env"] if v["name"] == "TRAINYARD_LAUNCHER_IMAGE")
     assert variable["value"] == (mine or container["image"])
+
+
+def test_the_conditions_of_nodes_are_written_only_where_that_is_switched_on() -> None:
+    on = render({"nodeConditions": {"enabled": True, "administrators": ["ops", "infra"]}})
+    assert rights(one(on, "ClusterRole", RELEASE)) == OPERATOR_RIGHTS | rule("", "nodes/status", "patch")
+    (container,) = one(on, "Deployment", RELEASE)["spec"]["template"]["spec"]["containers"]
+    said = {v["name"]: v.get("value") for v in container["env"]}
+    assert (said["TRAINYARD_MARK_NODES"], said["TRAINYARD_ADMINISTRATORS"]) == ("true", "ops,infra")
+    (container,) = one(render(), "Deployment", RELEASE)["spec"]["template"]["spec"]["containers"]
+    assert not {"TRAINYARD_MARK_NODES", "TRAINYARD_ADMINISTRATORS"} & {v["name"] for v in container["env"]}

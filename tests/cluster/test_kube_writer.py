@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from support import kube
 from support.api import Api, Object, wait_until
+from support.nodes import a_node
 from support.pods import a_pod
 from trainyard.api import names
 from trainyard.api.conditions import Phase
@@ -21,16 +22,19 @@ from trainyard.cycle.actions import (
     DeletePlan,
     DeletePod,
     HoldJob,
+    MarkNode,
     ReleaseJob,
     ReleasePod,
     Turn,
     WriteStatus,
 )
+from trainyard.kube import decode
 from trainyard.kube.client import KubeClient
 from trainyard.kube.events import Recorder
 from trainyard.kube.launchers import LauncherClient
 from trainyard.kube.mirror import Mirror
 from trainyard.kube.writer import Performed, Writer
+from trainyard.world.records import Degraded
 
 KEY = b"k" * 32
 
@@ -250,3 +254,30 @@ async def test_an_event_that_is_said_often_is_one_event_with_a_count(desk):
     assert desk.recorder.dropped >= 70
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_nodes_mark_is_one_condition_among_those_of_others_and_comes_off_again(desk, nodes):
+    (name,) = await nodes.add(a_node("marked"))
+    uid = (await desk.api.get("Node", name))["metadata"]["uid"]
+
+    async def mark(degraded: bool, reason: str, time: float) -> Object:
+        await desk.done(MarkNode(name, uid, degraded, reason, "2 jobs: a/x: slow; b/y: slow", time))
+        return await desk.api.get("Node", name)
+
+    first = await mark(True, "PreflightFailed", 1_700_000_000.4)
+    await mark(True, "PreflightFailed", 1_700_000_000.4)
+    by_type = {condition["type"]: condition for condition in first["status"]["conditions"]}
+    assert by_type["Ready"]["status"] == "True"
+    own = by_type["TrainyardNetworkDegraded"]
+    assert (own["status"], own["reason"], own["lastTransitionTime"]) == (
+        "True",
+        "PreflightFailed",
+        "2023-11-14T22:13:20Z",
+    )
+    assert decode.node(first).degraded == Degraded(1_700_000_000.0, "PreflightFailed", own["message"])
+    last = await mark(False, "PreflightPassed", 1_700_000_100.0)
+    assert [c["type"] for c in last["status"]["conditions"]].count("TrainyardNetworkDegraded") == 1
+    assert decode.node(last).degraded is None
+    performed = await desk.perform(MarkNode(name, "another", True, "PreflightFailed", "", 1.0))
+    assert performed.failure is not None
+    assert performed.failure.error.conflict

@@ -24,8 +24,10 @@ from trainyard.cycle import cycle
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import (
     Answer,
+    Degraded,
     Fabric,
     Job,
+    Marks,
     Membership,
     Node,
     Pod,
@@ -66,8 +68,11 @@ class Pretend:
 
     save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
     trains: whether a whole gang makes a step each second. speaks: whether its workers report.
-    sidecars: whether pods outlive their trainers until they are deleted. slow: nodes that a preflight finds out, if it measures
-    them; hopeless: whether it finds the gang slow as a whole; finds: what it finds instead. networks: what a pod finds of its network, by node.
+    brittle: whether workers fail a second after a peer
+    has, as over gloo; otherwise they wait for it. sidecars: whether pods outlive their trainers until they are deleted. slow: nodes
+    that a preflight finds out, if it measures
+    them; hopeless: whether it finds the gang slow as a whole; finds: what it finds instead. networks: what a pod finds of its
+    network, by node.
     steps: how many steps a job needs, by name (default: for ever).
     claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank.
     """
@@ -79,6 +84,7 @@ class Pretend:
     speaks: bool = True
     sidecars: bool = False
     slow: set[str] = field(default_factory=set)
+    marks: by whose verdicts nodes are marked for all; None: by nobody's.
     hopeless: bool = False
     finds: PreflightResult | None = None
     networks: dict[str, PodNetwork] = field(default_factory=dict)
@@ -93,6 +99,7 @@ class Pretend:
     answers: dict[str, Answer] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
+    marks: Marks | None = None
     claims: Callable[[Launcher], Mapping[str, float]] = field(default=lambda launcher: {})
     places: Callable[[Launcher, int], tuple[At, ...]] = field(default=lambda launcher, rank: ())
     verdict: Callable[[act.TryPod], Trial] | None = None
@@ -249,6 +256,7 @@ class Pretend:
     def operate(self, cycles: int = 6) -> None:
         """Run cycles until one has nothing to do."""
         for _ in range(cycles):
+            marks=self.marks,
             outcome = cycle(self.world(), self.now, self.inventory)
             if not outcome.turns:
                 return
@@ -340,6 +348,13 @@ class Pretend:
             return
         labels, notes = meta["labels"], meta["annotations"]
         membership = Membership(
+            case act.MarkNode(name=name, uid=uid, degraded=degraded):
+                node = self.nodes.get(name)
+                if node is None or node.uid != uid:
+                    return False
+                said = Degraded(float(round(action.time)), action.reason, action.message)
+                self.nodes[name] = replace(node, degraded=said if degraded else None)
+                self.events.append((name, action.reason, action.message))
             job_uid=labels[names.LABEL_JOB_UID],
             attempt=int(labels[names.LABEL_ATTEMPT]),
             member=int(labels[names.LABEL_MEMBER]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from support.clusters import a_node as a_record
 from support.clusters import clusters
 from trainyard.api.fabric import FabricSpec, Level
 from trainyard.cli.yard import MOST_NODES, topology_page
-from trainyard.world.records import Fabric, Membership, Node, Pod, World
+from trainyard.world.records import Degraded, Fabric, Membership, Node, Pod, World
 
 SPINE, LEAF = "fabric.topograph.run/tier-1", "fabric.topograph.run/tier-0"
 
@@ -41,6 +42,19 @@ def table(page: str) -> list[str]:
 def head(page: str) -> list[str]:
     """What is said of the labels, without empty lines."""
     return [line for line in page[: page.index("DOMAIN  ")].splitlines() if line]
+
+
+def test_a_node_that_is_marked_counts_as_one_that_cannot_be_had() -> None:
+    marked = replace(a_node("n1", "s", "l1"), degraded=Degraded(1.0))
+    world = a_world(marked, replace(marked, name="n2", ready=False), replace(marked, name="n3", unschedulable=True))
+    assert table(topology_page(world))[1:] == [
+        "cluster    3      0                            0      0 of 24",
+        "spine s    3      0                            0      0 of 24",
+        "  leaf l1  3      0                            0      0 of 24",
+        "    n1            network degraded                    8 of 8",
+        "    n2            not ready, network degraded         8 of 8",
+        "    n3            cordoned, network degraded          8 of 8",
+    ]
 
 
 def test_domains_stand_with_their_room_and_below_them_nodes_and_members() -> None:

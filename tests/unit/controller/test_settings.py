@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.chart import RELEASE, one, render
 from trainyard.controller.settings import SettingsError, read, variable
+from trainyard.world.records import Marks
 
 KEY = {"TRAINYARD_KEY_FILE": "/key"}
 
@@ -38,6 +39,13 @@ def test_a_key_that_is_missing_or_too_short_is_refused(tmp_path: Path) -> None:
         settings.key()
     file.write_bytes(b"k" * 32)
     assert settings.key() == b"k" * 32
+
+
+def test_nodes_are_marked_by_whose_verdict_where_it_is_switched_on() -> None:
+    assert read({**KEY, "TRAINYARD_ADMINISTRATORS": "a"}).marks() is None
+    assert read({**KEY, "TRAINYARD_MARK_NODES": "true"}).marks() == Marks()
+    both = {"TRAINYARD_MARK_NODES": "true", "TRAINYARD_ADMINISTRATORS": "ops, infra,"}
+    assert read({**KEY, **both}).marks() == Marks(frozenset({"ops", "infra"}))
 
 
 def test_the_chart_sets_what_the_operator_reads() -> None:

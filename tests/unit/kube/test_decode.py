@@ -12,7 +12,7 @@ from trainyard.api import names
 from trainyard.kube import decode
 from trainyard.kube.mirror import JOBS, MEMBERS, NODES
 from trainyard.kube.shapes import PodShape, Shape
-from trainyard.world.records import Membership, Node, Pod, Running, Taint, Terminated, Waiting
+from trainyard.world.records import Degraded, Membership, Node, Pod, Running, Taint, Terminated, Waiting
 
 PODS = Shape(PodShape)
 BEGAN, THEN, END = "2026-01-31T12:00:00Z", "2026-01-31T12:00:10Z", "2026-01-31T12:01:00Z"
@@ -223,6 +223,15 @@ def test_a_node():
         annotations={names.ANNOTATION_HCAS: "mlx5_0,mlx5_1"},
     )
     assert not decode.node({"metadata": {"name": "n", "uid": "u"}}).ready
+
+
+@pytest.mark.parametrize(
+    ("status", "degraded"), [("True", Degraded(T0 + 10, "PreflightFailed", "slow")), ("False", None)]
+)
+def test_a_nodes_mark(status: str, degraded: Degraded | None):
+    mark = {"type": names.CONDITION_DEGRADED, "status": status, "reason": "PreflightFailed", "message": "slow"}
+    raw = {"metadata": {"name": "n", "uid": "u"}, "status": {"conditions": [{**mark, "lastTransitionTime": THEN}]}}
+    assert decode.node(NODES.shape.one.validate_json(json.dumps(raw))).degraded == degraded
 
 
 def test_a_job_that_makes_no_sense_is_a_record_that_says_so():

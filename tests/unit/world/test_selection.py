@@ -1,8 +1,10 @@
 """Which nodes would take a member, room aside."""
 
+from dataclasses import replace
+
 import pytest
 from support.clusters import a_node
-from trainyard.world.records import Taint
+from trainyard.world.records import Degraded, Taint
 from trainyard.world.selection import admits, why_not
 
 GPU_TAINT = Taint("nvidia.com/gpu", "present", "NoSchedule")
@@ -32,6 +34,7 @@ def test_a_plain_pod_goes_anywhere():
     ("node", "reason"),
     [
         (a_node("x", ready=False), "not ready"),
+        (replace(a_node("x"), degraded=Degraded(1.0)), "condition TrainyardNetworkDegraded"),
         (a_node("x", cordoned=True), "cordoned"),
         (a_node("bad"), "in placement.avoidNodes"),
         (a_node("x", taints=[GPU_TAINT]), "taint nvidia.com/gpu not tolerated"),

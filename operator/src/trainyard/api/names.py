@@ -44,6 +44,9 @@ LABEL_NETWORK: Final = f"{GROUP}/network"
 ANNOTATION_HCAS: Final = f"{GROUP}/hcas"
 ANNOTATION_INTERFACE: Final = f"{GROUP}/interface"
 
+CONDITION_DEGRADED: Final = "TrainyardNetworkDegraded"
+"""Of a node, by Trainyard where that is switched on: several jobs found its network unfit."""
+
 FINALIZER_POD: Final = f"{GROUP}/last-words"
 FINALIZER_JOB: Final = f"{GROUP}/teardown"
 

@@ -119,16 +119,11 @@ class _Yard:
 
     def _node_row(self, name: str, depth: int) -> tuple[str, ...]:
         node = self._world.nodes[name]
-        state = "ready" if node.ready else "not ready"
         members = [f"{pod.namespace}/{pod.name}{_rank(pod)}" for pod in self._tenants.get(name, ())]
         return (
             _INDENT * depth + name,
             "",
-            f"{state}, cordoned"
-            if node.unschedulable and not node.ready
-            else "cordoned"
-            if node.unschedulable
-            else state,
+            _state(node),
             *(("",) if self._devices else ()),
             self._free([name], [node]),
             ", ".join(members),
@@ -157,7 +152,15 @@ class _Yard:
 
 
 def _usable(node: Node) -> bool:
-    return node.ready and not node.unschedulable
+    return node.ready and not node.unschedulable and node.degraded is None
+
+
+def _state(node: Node) -> str:
+    closed = [
+        *(["cordoned"] if node.unschedulable else []),
+        *(["network degraded"] if node.degraded is not None else []),
+    ]
+    return ", ".join([*([] if node.ready and closed else ["ready" if node.ready else "not ready"]), *closed])
 
 
 def _amount(amount: int, device: str) -> str:

@@ -56,7 +56,7 @@ async def run(settings: Settings, key: bytes, address: Address = pod_address) ->
         await KubeClient.from_environment(metrics) as client,
         LauncherClient(key, address=address) as launchers,
     ):
-        mirror = Mirror(client, metrics, launcher_image=settings.launcher_image)
+        mirror = Mirror(client, metrics, launcher_image=settings.launcher_image, marks=settings.marks())
         health = Health(mirror.informers, metrics)
         server = web.AppRunner(application(health), access_log=None)
         try:

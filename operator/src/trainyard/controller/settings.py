@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from trainyard.kube.launchers import read_operator_key
+from trainyard.world.records import Marks
 
 PREFIX: Final = "TRAINYARD_"
 
@@ -45,6 +46,10 @@ class Settings(BaseModel):
     """Their port; 0 takes a free one and logs it."""
     launcher_image: str = ""
     """Image that carries the launcher into pods whose own image has none; empty: every image is to have it."""
+    mark_nodes: bool = False
+    """Whether nodes whose network several jobs found unfit are marked by a condition, so that no new gang gets them."""
+    administrators: str = ""
+    """Namespaces, separated by commas, of whose jobs one is enough for that."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least that is logged."""
 
@@ -56,6 +61,11 @@ class Settings(BaseModel):
                 f"than lease_seconds ({self.lease_seconds:g}): otherwise two processes lead at once"
             )
         return self
+
+    def marks(self) -> Marks | None:
+        """By whose verdicts nodes are marked; None where none are."""
+        namespaces = frozenset(name for name in (part.strip() for part in self.administrators.split(",")) if name)
+        return Marks(namespaces) if self.mark_nodes else None
 
     def key(self) -> bytes:
         """The operator's key; SettingsError where the file is missing or its content too short to be one."""

@@ -148,10 +148,23 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one job wants done now, in order. What a Fabric wants is a turn under that one's uid."""
+    """What one job wants done now, in order. What a Fabric or a node wants is a turn under that one's uid."""
 
     job_uid: str
     actions: tuple[Action, ...]
+
+@dataclass(frozen=True, slots=True)
+class MarkNode:
+    """Say by a node's condition that its network is degraded, or that it is so no more. time: of the newest verdict, or of the
+    end."""
+
+    name: str
+    uid: str
+    degraded: bool
+    reason: str
+    message: str
+    time: float
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +177,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
+    | MarkNode
 class Outcome:
     """A cycle's whole output. wake: the earliest time at which something is due even if nothing happens until then."""
 

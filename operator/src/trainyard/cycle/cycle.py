@@ -18,6 +18,7 @@ from trainyard.cycle import actions as act
 from trainyard.cycle.claims import Claim, claims
 from trainyard.cycle.compared import compared
 from trainyard.cycle.grow import asked_to_grow, due_to_grow, may_grow
+from trainyard.cycle.marking import mark
 from trainyard.cycle.members import make_members, outdated
 from trainyard.cycle.observe import observe
 from trainyard.cycle.queue import serve
@@ -91,7 +92,9 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
         grows = due_to_grow(job.with_status(decision.status))
         wakes += [w for w in (decision.wake, after.wake if after is not None else None) if w is not None]
         wakes += [grows] if grows is not None and grows > now else []
-    turns += [*_orphans(world, now), *observe(whole, tree, gangs, now)]
+    marked, ends = mark(world, now)
+    wakes += [ends] if ends is not None else []
+    turns += [*_orphans(world, now), *observe(whole, tree, gangs, now), *marked]
     return act.Outcome(tuple(turns), min(wakes, default=None), tuple(broken.values()))
 
 

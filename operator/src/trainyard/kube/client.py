@@ -35,6 +35,7 @@ Object = dict[str, Any]
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 REQUESTS_PER_SECOND: Final = 100.0
@@ -177,10 +178,13 @@ class KubeClient:
         patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         subresource: str | None = None,
+        by_key: bool = False,
         **limits: Any,
     ) -> Object:
         """A merge patch (an object; 409 where a resourceVersion or uid in it differs), or a JSON patch (a list of operations; 422
-        where one of its tests fails)."""
+        where one of its tests fails). by_key: lists of a built-in kind are merged by the key of their items, such as a
+        condition's type, instead of replaced."""
+        merge = STRATEGIC_PATCH if by_key else MERGE_PATCH
         return _object(
             await self.request(
                 "patch",
@@ -190,7 +194,7 @@ class KubeClient:
                 subresource,
                 query={"fieldManager": names.FIELD_MANAGER},
                 body=dict(patch) if isinstance(patch, Mapping) else list(patch),
-                content_type=MERGE_PATCH if isinstance(patch, Mapping) else JSON_PATCH,
+                content_type=merge if isinstance(patch, Mapping) else JSON_PATCH,
                 **limits,
             )
         )

@@ -27,6 +27,7 @@ from trainyard.kube.shapes import (
 )
 from trainyard.world.records import (
     ContainerState,
+    Degraded,
     Fabric,
     Job,
     Membership,
@@ -49,6 +50,7 @@ def node(raw: NodeShape) -> Node:
     """A node. One without a Ready condition never reported and is not ready."""
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     ready = _condition(status.get("conditions"), "Ready")
+    degraded = _condition(status.get("conditions"), names.CONDITION_DEGRADED)
     return Node(
         name=meta["name"],
         uid=meta["uid"],
@@ -62,7 +64,13 @@ def node(raw: NodeShape) -> Node:
         ready=ready is not None and ready["status"] == "True",
         ready_since=_seconds(ready.get("lastTransitionTime")) if ready is not None else 0.0,
         annotations={k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(f"{names.GROUP}/")},
+        degraded=_degraded(degraded) if degraded is not None and degraded["status"] == "True" else None,
     )
+
+
+def _degraded(condition: ConditionShape) -> Degraded:
+    since = _seconds(condition.get("lastTransitionTime"))
+    return Degraded(since, condition.get("reason") or "", condition.get("message") or "")
 
 
 def pod(raw: PodShape) -> Pod | None:

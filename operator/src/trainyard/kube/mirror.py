@@ -18,7 +18,7 @@ from trainyard.kube.informer import Informer, Kind, Pace
 from trainyard.kube.observer import Observer
 from trainyard.kube.shapes import CustomShape, NamespaceShape, NodeShape, PodShape, PriorityClassShape, Shape
 from trainyard.kube.slices import SLICES, Places, Slice, together
-from trainyard.world.records import Answer, Job, Node, Pod, Trial, World
+from trainyard.world.records import Answer, Job, Marks, Node, Pod, Trial, World
 
 _PODS: Final = Shape(PodShape)
 _CUSTOM: Final = Shape(CustomShape)
@@ -45,6 +45,11 @@ NAMESPACES: Final = Kind(
 _SLICES: Final = frozenset(kind.name for kind in SLICES)
 
 
+def _unmarked(raw: NodeShape) -> Node:
+    found = decode.node(raw)
+    return found if found.degraded is None else replace(found, degraded=None)
+
+
 class Mirror:
     """The cluster as seen from here. `run` keeps it true; everything else only looks.
 
@@ -57,11 +62,13 @@ class Mirror:
         observer: Observer | None = None,
         pace: Pace | None = None,
         launcher_image: str = "",
+        marks: Marks | None = None,
     ) -> None:
         def informer(kind: Kind[Any, Any]) -> Informer[Any, Any]:
             return Informer(client, kind, changed=self._bump, observer=observer, pace=pace)
 
-        self._nodes = informer(NODES)
+        # A mark that nobody takes off any more must not keep a node from everybody.
+        self._nodes = informer(NODES if marks is not None else replace(NODES, decode=_unmarked))
         self._strangers = informer(STRANGERS)
         self._members = informer(MEMBERS)
         self._jobs = informer(JOBS)
@@ -87,7 +94,7 @@ class Mirror:
         self._answers: dict[str, Answer] = {}
         self._trials: dict[str, Trial] = {}
         self._launcher_image = launcher_image
-        self._launcher_image = launcher_image
+        self._marks = marks
         self._frozen = World()
         self._frozen_at: tuple[int, ...] = ()
 
@@ -136,6 +143,8 @@ class Mirror:
             self._jobs.observe(raw)
         elif raw.get("kind") == names.KIND_FABRIC:
             self._fabrics.observe(raw)
+        elif raw.get("kind") == "Node":
+            self._nodes.observe(raw)
         elif raw.get("kind") == "Pod" and names.LABEL_JOB_UID in (raw["metadata"].get("labels") or {}):
             self._members.observe(raw)
 
@@ -180,7 +189,7 @@ class Mirror:
             trials=dict(self._trials),
             leaving=frozenset(self._namespaces.records) if "namespaces" in fresh else old.leaving,
             launcher_image=self._launcher_image,
-            launcher_image=self._launcher_image,
+            marks=self._marks,
         )
         return self._frozen
 

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from trainyard.api import names
+from trainyard.api.model import rfc3339
 from trainyard.cycle.actions import (
     Action,
     Announce,
@@ -28,6 +29,7 @@ from trainyard.cycle.actions import (
     DeletePod,
     HoldJob,
     ReleaseJob,
+    MarkNode,
     ReleasePod,
     TryPod,
     Turn,
@@ -140,6 +142,8 @@ class Writer:
                 await self._write_status(action)
             case WriteObserved():
                 self._mirror.observe(await write_observed(self._client, action))
+            case MarkNode():
+                self._mirror.observe(await self._mark(action))
             case AskStop():
                 await self._ask_stop(action)
             case Announce():
@@ -254,6 +258,24 @@ class Writer:
         if pod is None:
             return
         said = await self._launchers.stop(pod, action.stop)
+    async def _mark(self, action: MarkNode) -> Object:
+        """Of conditions each type is one item; those of others stay as they are."""
+        condition = {
+            "type": names.CONDITION_DEGRADED,
+            "status": "True" if action.degraded else "False",
+            "reason": action.reason,
+            "message": action.message,
+            "lastTransitionTime": rfc3339(round(action.time)),
+            "lastHeartbeatTime": rfc3339(round(self._clock())),
+        }
+        patch = {"metadata": {"uid": action.uid}, "status": {"conditions": [condition]}}
+        try:
+            return await self._client.patch(resources.NODES, None, action.name, patch, subresource="status", by_key=True)
+        except ApiError as error:
+            if error.code != 422:
+                raise
+            raise _as_conflict(error) from None  # another node has the name
+
         now = self._clock()
         known = self._mirror.answers.get(action.pod_uid) or Answer(asked=now)
         if isinstance(said, Unanswered):

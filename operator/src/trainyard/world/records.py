@@ -41,11 +41,22 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True)
+class Degraded:
+    """A node that is marked for all jobs, by a condition. since: when the newest of the verdicts behind it was given, in whole
+    seconds. reason, message: as the condition has them."""
+
+    since: float
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Node:
     """A node as the scheduler sees it. ready: condition Ready is True; ready_since: when that condition last changed.
 
     annotations: those that are for Trainyard, and no others. adapters: in natural order, where a driver publishes them.
-    nvlink_channels: a driver prepares NVLink between nodes for who claims a channel of a ComputeDomain.
+    nvlink_channels: a driver prepares NVLink between nodes for who claims a channel of a ComputeDomain. degraded: no new gang
+    gets it; None where nobody marked it.
     """
 
     name: str
@@ -59,6 +70,7 @@ class Node:
     annotations: Mapping[str, str] = field(default_factory=dict)
     adapters: tuple[Adapter, ...] = ()
     nvlink_channels: bool = False
+    degraded: Degraded | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +247,16 @@ class World:
     """Everything known at one instant; the cycle's whole input besides the time.
 
     nodes by name; pods and jobs by uid; answers by pod uid; trials by job uid. leaving: namespaces that are being deleted.
-    launcher_image: of the container that puts the launcher beside images that have none; "" where all are to have one.
-    launcher_image: of the container that puts the launcher beside images that have none; "" where all are to have one.
+    launcher_image: of the container that puts the launcher beside images that have none; "" where all are to have one. marks:
+    None where nodes are not marked for all.
     """
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """That nodes are marked for all jobs. administrators: namespaces whose jobs' verdicts count alone; of others it takes two."""
+
+    administrators: frozenset[str] = frozenset()
+
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
     pods: Mapping[str, Pod] = field(default_factory=dict)
@@ -257,6 +276,7 @@ class World:
         """The value of a class; of the default class where none is named; 0 where there is neither."""
         if name is not None:
             found = self.priority_classes.get(name)
+    marks: Marks | None = None
             return found.value if found else 0
         return next((c.value for c in self.priority_classes.values() if c.default), 0)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trainyard.api.names import CONDITION_DEGRADED
 from trainyard.world.records import Node, Taint
 
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
@@ -40,6 +41,8 @@ class Selection:
             return "not ready"
         if node.unschedulable:
             return "cordoned"
+        if node.degraded is not None:
+            return f"condition {CONDITION_DEGRADED}"
         for taint in node.taints:
             if not self._tolerates(taint):
                 return f"taint {taint.key} not tolerated"
