@@ -9,6 +9,7 @@ from support.pretend import Pretend
 from trainyard.cli.question import ask
 from trainyard.cli.turns import waits
 from trainyard.cli.why import other_page, recorded_page, running_page, waiting_page
+from trainyard.contract.status import At
 from trainyard.topology.tree import Level, Tree, build
 
 LEAF = {"placement": {"within": {"level": "leaf", "required": True}}}
@@ -135,6 +136,18 @@ def test_a_running_job_shows_its_nodes_in_the_order_of_ranks() -> None:
     ]
 
 
+def test_a_running_job_says_how_it_trains_who_is_slow_and_where_its_time_went() -> None:
+    cluster = Pretend().with_nodes()
+    cluster.places = lambda launcher, rank: (At(rank, launcher.step, own_seconds=0.51 if rank == 2 else 0.3),)
+    cluster.submit("runs", 4)
+    cluster.tick(30)
+    lines = running_page(cluster.job("runs"), list(cluster.pods.values()), tree_of(cluster), cluster.now).splitlines()
+    assert lines[2].startswith("Progress  step 2")
+    slow = next(line for line in lines if line.startswith("Straggler: "))
+    assert slow.startswith(f"Straggler: rank 2 on {cluster.nodes_of('runs')[2]} takes 1.7 times as long as the others")
+    assert any(line.startswith("Of its 30s: new steps 2") and "starting" in line for line in lines)
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_no_line_of_prose_is_wider_than_the_page(width: int) -> None:
     cluster = a_queue()
@@ -164,6 +177,11 @@ def test_jobs_that_neither_wait_nor_run_say_what_they_are() -> None:
     for name, says in (("done", "team/done: Succeeded"), ("off", "team/off: Suspended")):
         job = cluster.job(name)
         assert not waits(job)
-        lines = other_page(job).splitlines()
+        lines = other_page(job, cluster.now).splitlines()
         assert lines[0] == says
-        assert len(lines) == 2
+        assert lines[1].startswith("  ")
+    assert (
+        other_page(cluster.job("done"), cluster.now).splitlines()[-1]
+        == "Of its 5s: starting 2s (40%), new steps 2s (40%), waiting 1s (20%)"
+    )
+    assert len(other_page(cluster.job("off"), cluster.now).splitlines()) == 2, "it never had nodes"

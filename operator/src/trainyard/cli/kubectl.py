@@ -160,7 +160,7 @@ async def _why(options: argparse.Namespace) -> Said:
     async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
         job, members = await read_job(client, namespace, options.job)
         if not is_open(job) and not waits(job):
-            return why.other_page(job, _width()), 0
+            return why.other_page(job, time.time(), _width()), 0
         try:
             world = await (read_yard(client) if is_open(job) else read_world(client, namespace))
         except ApiError as error:
@@ -181,7 +181,7 @@ async def _env(options: argparse.Namespace) -> Said:
     async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
         job, members = await read_job(client, namespace, options.job)
         if job.spec is None:
-            return why.other_page(job, _width()), 1
+            return why.other_page(job, time.time(), _width()), 1
         world = await read_yard(client)
         seated = await ask_launchers(client, env.seats(job, members), options.rank)
     try:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from trainyard.api.prose import count
 from trainyard.cli.layout import ago, page, table
+from trainyard.cli.training import time_lines
 from trainyard.world.records import Job, Pod, Running, Terminated, Waiting
 
 
@@ -16,6 +17,7 @@ def status_page(job: Job, members: Iterable[Pod], now: float) -> str:
         _waiting(job, now),
         _errors(job),
         _progress(job, now),
+        time_lines(job, now),
         _ranks(job, members),
         _failure(job, now),
         _conditions(job, now),

@@ -11,6 +11,7 @@ from trainyard.api.training_job import PlanSummary
 from trainyard.cli.layout import WIDTH, ago, page, table, wrapped
 from trainyard.cli.question import Ahead, Answer
 from trainyard.cli.ranks import ranks_table
+from trainyard.cli.training import progress_lines, slow_lines, time_lines
 from trainyard.planner import predict
 from trainyard.planner.advice.ways import Way
 from trainyard.planner.explain import Explanation, Verdict
@@ -33,6 +34,7 @@ def waiting_page(answer: Answer, now: float, width: int = WIDTH) -> str:
     elif answer.explanation is not None:
         parts += explanation_parts(answer, width)
     parts.append(ahead_lines(answer.ahead, answer.priority, width))
+    parts.append(time_lines(answer.job, now, width))
     return page(parts)
 
 
@@ -44,7 +46,8 @@ def running_page(job: Job, members: Iterable[Pod], tree: Tree, now: float, width
     age = ago(job.status.started_at, now)
     head = f"{job.key}: {job.status.phase}, attempt {job.status.attempt} for {age}, {count(len(nodes), 'node')}"
     plan = plan_lines(job.status.plan) if job.status.plan is not None else iter(())
-    return page([wrapped(head, width=width), plan, ranks_table(tree, nodes)])
+    said = [progress_lines(job), slow_lines(job, width), time_lines(job, now, width)]
+    return page([wrapped(head, width=width), *said, plan, ranks_table(tree, nodes)])
 
 
 def recorded_page(job: Job, now: float, width: int = WIDTH) -> str:
@@ -59,17 +62,17 @@ def recorded_page(job: Job, now: float, width: int = WIDTH) -> str:
     note = (
         "This is what the operator last said; more takes the right to list nodes, pods and TrainingJobs of the cluster."
     )
-    return page([lines, wrapped(note, width=width)])
+    return page([lines, time_lines(job, now, width), wrapped(note, width=width)])
 
 
-def other_page(job: Job, width: int = WIDTH) -> str:
+def other_page(job: Job, now: float, width: int = WIDTH) -> str:
     """The page of a job that neither waits nor has nodes."""
     status = job.status
     lines = [f"{job.key}: {status.phase or 'not seen by an operator yet'}"]
     lines += [line for error in job.errors for line in wrapped(str(error), "  ", width=width)]
     said = [condition for condition in status.conditions if condition.type in _TELLING and condition.status == "True"]
     lines += [line for one in said for line in wrapped(f"{one.reason}: {one.message}", "  ", "    ", width)]
-    return page([lines])
+    return page([lines, time_lines(job, now, width)])
 
 
 _TELLING = ("Suspended", "Failed", "Completed")
