@@ -87,7 +87,8 @@ def read(lines: Iterable[str]) -> Measured:
 
 
 def _read(line: str) -> Gang | Point | Edge | None:
-    for kind in (Gang, Point, Edge):
+    kinds: tuple[type[Gang | Point | Edge], ...] = (Gang, Point, Edge)
+    for kind in kinds:
         try:
             return loads(kind, line)
         except ContractError:
