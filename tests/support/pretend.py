@@ -74,6 +74,7 @@ class Pretend:
     them; hopeless: whether it finds the gang slow as a whole; finds: what it finds instead. networks: what a pod finds of its
     network, by node.
     steps: how many steps a job needs, by name (default: for ever).
+    marks: by whose verdicts nodes are marked for all; None: by nobody's.
     claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank.
     """
 
@@ -84,10 +85,10 @@ class Pretend:
     speaks: bool = True
     sidecars: bool = False
     slow: set[str] = field(default_factory=set)
-    marks: by whose verdicts nodes are marked for all; None: by nobody's.
     hopeless: bool = False
     finds: PreflightResult | None = None
     networks: dict[str, PodNetwork] = field(default_factory=dict)
+    marks: Marks | None = None
     steps: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -99,7 +100,6 @@ class Pretend:
     answers: dict[str, Answer] = field(default_factory=dict)
     trials: dict[str, Trial] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
-    marks: Marks | None = None
     claims: Callable[[Launcher], Mapping[str, float]] = field(default=lambda launcher: {})
     places: Callable[[Launcher, int], tuple[At, ...]] = field(default=lambda launcher, rank: ())
     verdict: Callable[[act.TryPod], Trial] | None = None
@@ -241,6 +241,7 @@ class Pretend:
             fabrics=dict(self.fabrics),
             answers=dict(self.answers),
             trials=dict(self.trials),
+            marks=self.marks,
         )
 
     # How time passes --------------------------------------------------------------------------------------------------
@@ -256,7 +257,6 @@ class Pretend:
     def operate(self, cycles: int = 6) -> None:
         """Run cycles until one has nothing to do."""
         for _ in range(cycles):
-            marks=self.marks,
             outcome = cycle(self.world(), self.now, self.inventory)
             if not outcome.turns:
                 return
@@ -326,6 +326,13 @@ class Pretend:
             case act.TryPod(job_uid=uid, generation=generation):
                 accepted = Trial(generation, Verdict.ACCEPTED, self.now)
                 self.trials[uid] = self.verdict(action) if self.verdict is not None else accepted
+            case act.MarkNode(name=name, uid=uid, degraded=degraded):
+                node = self.nodes.get(name)
+                if node is None or node.uid != uid:
+                    return False
+                said = Degraded(float(round(action.time)), action.reason, action.message)
+                self.nodes[name] = replace(node, degraded=said if degraded else None)
+                self.events.append((name, action.reason, action.message))
             case act.Announce(name=name, reason=reason, message=message):
                 self.events.append((name, str(reason), message))
             case act.CreateControl() | act.DeletePlan():
@@ -348,13 +355,6 @@ class Pretend:
             return
         labels, notes = meta["labels"], meta["annotations"]
         membership = Membership(
-            case act.MarkNode(name=name, uid=uid, degraded=degraded):
-                node = self.nodes.get(name)
-                if node is None or node.uid != uid:
-                    return False
-                said = Degraded(float(round(action.time)), action.reason, action.message)
-                self.nodes[name] = replace(node, degraded=said if degraded else None)
-                self.events.append((name, action.reason, action.message))
             job_uid=labels[names.LABEL_JOB_UID],
             attempt=int(labels[names.LABEL_ATTEMPT]),
             member=int(labels[names.LABEL_MEMBER]),

@@ -40,12 +40,12 @@ LABEL_GPU_PRODUCT: Final = "nvidia.com/gpu.product"
 LABEL_INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 """Of a node, by the cloud's controller: what machine it is."""
 
+CONDITION_DEGRADED: Final = "TrainyardNetworkDegraded"
+"""Of a node, by Trainyard where that is switched on: several jobs found its network unfit."""
+
 LABEL_NETWORK: Final = f"{GROUP}/network"
 ANNOTATION_HCAS: Final = f"{GROUP}/hcas"
 ANNOTATION_INTERFACE: Final = f"{GROUP}/interface"
-
-CONDITION_DEGRADED: Final = "TrainyardNetworkDegraded"
-"""Of a node, by Trainyard where that is switched on: several jobs found its network unfit."""
 
 FINALIZER_POD: Final = f"{GROUP}/last-words"
 FINALIZER_JOB: Final = f"{GROUP}/teardown"

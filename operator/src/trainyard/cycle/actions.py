@@ -130,29 +130,6 @@ class Announce:
     message: str
 
 
-Action = (
-    TryPod
-    | Create
-    | CreateControl
-    | DeletePod
-    | DeletePlan
-    | ReleasePod
-    | HoldJob
-    | ReleaseJob
-    | WriteStatus
-    | WriteObserved
-    | AskStop
-    | Announce
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """What one job wants done now, in order. What a Fabric or a node wants is a turn under that one's uid."""
-
-    job_uid: str
-    actions: tuple[Action, ...]
-
 @dataclass(frozen=True, slots=True)
 class MarkNode:
     """Say by a node's condition that its network is degraded, or that it is so no more. time: of the newest verdict, or of the
@@ -166,6 +143,30 @@ class MarkNode:
     time: float
 
 
+Action = (
+    TryPod
+    | Create
+    | CreateControl
+    | DeletePod
+    | DeletePlan
+    | ReleasePod
+    | HoldJob
+    | ReleaseJob
+    | WriteStatus
+    | WriteObserved
+    | MarkNode
+    | AskStop
+    | Announce
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one job wants done now, in order. What a Fabric or a node wants is a turn under that one's uid."""
+
+    job_uid: str
+    actions: tuple[Action, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Broken:
@@ -177,7 +178,6 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-    | MarkNode
 class Outcome:
     """A cycle's whole output. wake: the earliest time at which something is due even if nothing happens until then."""
 

@@ -28,8 +28,8 @@ from trainyard.cycle.actions import (
     DeletePlan,
     DeletePod,
     HoldJob,
-    ReleaseJob,
     MarkNode,
+    ReleaseJob,
     ReleasePod,
     TryPod,
     Turn,
@@ -140,10 +140,10 @@ class Writer:
                 await self._release(resources.JOBS, namespace, name, uid, names.FINALIZER_JOB)
             case WriteStatus():
                 await self._write_status(action)
-            case WriteObserved():
-                self._mirror.observe(await write_observed(self._client, action))
             case MarkNode():
                 self._mirror.observe(await self._mark(action))
+            case WriteObserved():
+                self._mirror.observe(await write_observed(self._client, action))
             case AskStop():
                 await self._ask_stop(action)
             case Announce():
@@ -252,12 +252,6 @@ class Writer:
         }
         self._mirror.observe(await self._client.replace(resources.JOBS, manifest, subresource="status"))
 
-    async def _ask_stop(self, action: AskStop) -> None:
-        """A launcher that does not answer is no reason not to ask its neighbour; the cycle sees it in the answer."""
-        pod = self._mirror.members.get(action.pod_uid)
-        if pod is None:
-            return
-        said = await self._launchers.stop(pod, action.stop)
     async def _mark(self, action: MarkNode) -> Object:
         """Of conditions each type is one item; those of others stay as they are."""
         condition = {
@@ -276,6 +270,12 @@ class Writer:
                 raise
             raise _as_conflict(error) from None  # another node has the name
 
+    async def _ask_stop(self, action: AskStop) -> None:
+        """A launcher that does not answer is no reason not to ask its neighbour; the cycle sees it in the answer."""
+        pod = self._mirror.members.get(action.pod_uid)
+        if pod is None:
+            return
+        said = await self._launchers.stop(pod, action.stop)
         now = self._clock()
         known = self._mirror.answers.get(action.pod_uid) or Answer(asked=now)
         if isinstance(said, Unanswered):

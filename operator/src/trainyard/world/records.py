@@ -243,6 +243,13 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Marks:
+    """That nodes are marked for all jobs. administrators: namespaces whose jobs' verdicts count alone; of others it takes two."""
+
+    administrators: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Everything known at one instant; the cycle's whole input besides the time.
 
@@ -250,13 +257,6 @@ class World:
     launcher_image: of the container that puts the launcher beside images that have none; "" where all are to have one. marks:
     None where nodes are not marked for all.
     """
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """That nodes are marked for all jobs. administrators: namespaces whose jobs' verdicts count alone; of others it takes two."""
-
-    administrators: frozenset[str] = frozenset()
-
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
     pods: Mapping[str, Pod] = field(default_factory=dict)
@@ -267,6 +267,7 @@ class Marks:
     trials: Mapping[str, Trial] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
     launcher_image: str = ""
+    marks: Marks | None = None
 
     def namespace_leaving(self, namespace: str) -> bool:
         """No new attempt may start there."""
@@ -276,7 +277,6 @@ class Marks:
         """The value of a class; of the default class where none is named; 0 where there is neither."""
         if name is not None:
             found = self.priority_classes.get(name)
-    marks: Marks | None = None
             return found.value if found else 0
         return next((c.value for c in self.priority_classes.values() if c.default), 0)
 
