@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.networks import ALL_PROFILES, GPU, a_spec, derived, equipped, some_nodes, values
 from support.rendering import a_job, a_plan
 from trainyard.contract import matcher
+from trainyard.network.meanings import meaning
 from trainyard.network.profiles import profiles
 from trainyard.network.profiles.model import Profile, Transport
 from trainyard.network.reading import integer, misread
@@ -232,3 +233,14 @@ def test_every_value_passes_through_env_and_file_and_parser_unchanged(written):
             assert str(integer(value).value) == value
         if name.endswith("_TC"):
             assert traffic_class(dscp(int(value)), ecn(int(value))) == int(value)
+
+
+@every
+def test_whoever_asks_is_told_what_each_variable_does(profile):
+    of_machines = [(name, value) for machine in profile.machines for name, value in machine.env.items()]
+    assert [pair for pair in (*profile.env.items(), *of_machines) if meaning(*pair) is None] == []
+
+
+def test_the_class_of_control_messages_is_told_by_its_dscp():
+    assert meaning("NCCL_IB_FIFO_TC", "84") == "control messages have DSCP 21, a class of their own"
+    assert meaning("NCCL_COLLNET_ENABLE", "0") != meaning("NCCL_COLLNET_ENABLE", "1")

@@ -20,6 +20,7 @@ from trainyard.network.choice import Network, choose_network, likeliest
 from trainyard.network.consistency import before_admission
 from trainyard.network.container import Backend, Pod, pod_of
 from trainyard.network.doubts import doubts
+from trainyard.network.meanings import meaning
 from trainyard.network.nvlink import CHANNELS, beyond_the_node, claims_channel, nvlink
 from trainyard.network.policy import judge
 from trainyard.network.settings import Setting, Settings, Source
@@ -140,12 +141,17 @@ def _of_profile(network: Network, labels: Mapping[str, str]) -> Iterable[Setting
     if profile is None:
         return
     for name, value in profile.env.items():
-        yield Setting(name, value, Source.PROFILE, f"the profile {profile.name}: {profile.title}")
+        yield Setting(name, value, Source.PROFILE, _why(name, value, f"the profile {profile.name}"))
     machine = profile.machine(labels)
     if machine is not None:
         kind = labels[LABEL_INSTANCE_TYPE]
         for name, value in machine.env.items():
-            yield Setting(name, value, Source.PROFILE, f"the profile {profile.name} for {kind}")
+            yield Setting(name, value, Source.PROFILE, _why(name, value, f"the profile {profile.name} for {kind}"))
+
+
+def _why(name: str, value: str, whose: str) -> str:
+    does = meaning(name, value)
+    return f"{does} ({whose})" if does is not None else whose
 
 
 def _meant(name: str, pod: Pod) -> bool:

@@ -13,6 +13,7 @@ from trainyard.api.names import LABEL_INSTANCE_TYPE
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.network.choice import Network
 from trainyard.network.derive import derive
+from trainyard.network.meanings import meaning
 from trainyard.network.profiles import profiles
 from trainyard.network.profiles.model import Machine, Profile
 from trainyard.network.settings import Settings
@@ -40,6 +41,8 @@ def page() -> str:
 
 def _section(profile: Profile) -> Iterator[str]:
     yield from (f"## {profile.name}", "", f"{profile.title}. {_known_by(profile)}", "")
+    if profile.about:
+        yield from (profile.about, "")
     settings = _settings(profile)
     shown = [setting for setting in settings.settings if not setting.name.startswith(_EVERYWHERE)]
     yield from ("| variable | value | why |", "|---|---|---|")
@@ -71,10 +74,15 @@ def _cell(text: str) -> str:
 
 def _machines(profile: Profile) -> Iterator[str]:
     for machine in profile.machines:
-        extra = ", ".join(f"`{name}={value}`" for name, value in machine.env.items())
+        extra = ", ".join(f"`{name}={value}`{_does(name, value)}" for name, value in machine.env.items())
         kinds = _list(machine.instance_types)
         names = f"; adapters {machine.devices[0]} to {machine.devices[-1]}, by name" if machine.devices else ""
         yield f"{kinds}: {machine.nics} x {machine.nic_gbps} Gb/s{names}{f'; besides {extra}' if extra else ''}."
+
+
+def _does(name: str, value: str) -> str:
+    does = meaning(name, value)
+    return f" ({does})" if does is not None else ""
 
 
 def _pods(profile: Profile, settings: Settings) -> Iterator[str]:
@@ -86,6 +94,11 @@ def _pods(profile: Profile, settings: Settings) -> Iterator[str]:
         yield f"It has the capabilities {_list(added.capabilities)}."
     if added.annotations:
         yield f"The pod has the annotations {_list(added.annotations)}."
+    if profile.nvlink_domains or any(machine.nvlink_domains for machine in profile.machines):
+        yield (
+            "NVLink goes beyond the node: where NVIDIA's DRA driver has channels to give, each pod claims one of the job's "
+            "`ComputeDomain`, and `NCCL_MNNVL_ENABLE` is 1 for a gang of one clique."
+        )
     if profile.env_scripts:
         yield f"`{', '.join(profile.env_scripts)}` is not to be sourced: it would undo what a pod says otherwise."
     rights = [

@@ -126,6 +126,8 @@ class Profile(_Part):
 
     name: str
     title: str
+    about: str = ""
+    """What there is to know of it, for whoever runs such machines."""
     sources: Annotated[tuple[str, ...], Field(min_length=1)]
     """Where the values are from."""
     transport: Transport
