@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from support.clusters import a_node
-from trainyard.api.fabric import FabricSpec, Level
+from trainyard.api.fabric import FabricKind, FabricSpec, Level, NodeLinks, Observed, ObservedBy, ObservedLink
+from trainyard.planner.machines import NETWORKS
 from trainyard.telemetry.metrics import Metrics
 from trainyard.telemetry.topology import Layout
 from trainyard.world.records import Fabric, Node, World
@@ -72,3 +73,19 @@ def test_the_tree_is_made_anew_for_other_nodes_alone() -> None:
     assert layout.of(replace(WORLD, pods={})).tree is tree
     assert layout.of(replace(WORLD, nodes=dict(WORLD.nodes))).tree is not tree
     assert layout.of(a_world(labelled("z", "s", "l"))).tree.paths == {"z": ("s", "l")}
+
+
+def test_what_was_measured_on_a_fabric_is_told_by_level_with_its_time() -> None:
+    level = Level(name="leaf", node_label=LEAF, bandwidth="1Gbps")
+    spec = FabricSpec(kind=FabricKind.TCP, levels=(level,), node=NodeLinks(nics=1, nic_bandwidth="10Gbps"))
+    half = 0.5 * NETWORKS["TCP"].usable * 1e9 / 8
+    row = ObservedLink(level="leaf", bandwidth=half, by=ObservedBy.MEASURE, job="team/m", nodes=2, time=1000.0)
+    world = a_world(labelled("a", None, "l"), lab=Fabric("lab", spec, observed=Observed(links=(row,))))
+    metrics, of = Metrics("0.1.0"), {"fabric": "lab", "level": "leaf"}
+    metrics.cycled(world, 0.001)
+    share = metrics.registry.get_sample_value("trainyard_fabric_observed_ratio", of)
+    assert share is not None
+    assert round(share, 2) == 0.5
+    assert metrics.registry.get_sample_value("trainyard_fabric_observed_timestamp_seconds", of) == 1000.0
+    metrics.cycled(a_world(), 0.001)
+    assert metrics.registry.get_sample_value("trainyard_fabric_observed_ratio", of) is None

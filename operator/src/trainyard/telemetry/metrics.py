@@ -22,6 +22,7 @@ from trainyard.cycle.actions import Action
 from trainyard.lifecycle.goodput import CAUSES
 from trainyard.telemetry.fragmentation import Stock, fragmentation_families
 from trainyard.telemetry.jobs import active, job_families
+from trainyard.telemetry.observed import observed_families
 from trainyard.telemetry.topology import Layout, topology_families
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Node, World
@@ -302,6 +303,7 @@ class Scene(Collector):
         )
         yield _family("trainyard_world_objects", "Objects in the caches.", "kind", _objects(world))
         yield from topology_families(layout.coverage)
+        yield from observed_families(world, layout.tree)
         yield from fragmentation_families(self._stock.of(world))
         yield from job_families(world)
 

@@ -293,6 +293,19 @@ ROWS: Final = (
                 (Query("max by (dialect) (trainyard_topology_other_dialect_nodes)", "{{dialect}}"),),
                 6,
             ),
+            Panel(
+                "Links as observed",
+                "What one node was seen to send, over what the Fabric declares; only what is at most a day old counts.",
+                "percentunit",
+                (
+                    Query(
+                        "max by (fabric, level) (trainyard_fabric_observed_ratio) and max by (fabric, level) "
+                        "(time() - trainyard_fabric_observed_timestamp_seconds) < 86400",
+                        "{{fabric}} {{level}}",
+                    ),
+                ),
+                12,
+            ),
         ),
     ),
     Row(
