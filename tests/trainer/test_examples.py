@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard_trainer import session
 from trainyard_trainer.history import NAME
-from trainyard_trainer.report import CheckpointDurable, StepDone, StopAcknowledged
+from trainyard_trainer.report import CheckpointDurable, Failed, StepDone, StopAcknowledged
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "trainer-image" / "examples"
 SIGNED = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "torchrun_ddp.py")
@@ -87,6 +88,22 @@ def test_an_example_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path
     assert [end.code for end in resumed] == [Exit.DONE] * RANKS, resumed[0].output
     assert told(resumed[0], StepDone) == list(range(LEAVES_AFTER + 1, steps + 1))
     assert losses(checkpoints) == expected
+
+
+def test_an_image_without_numpy_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+    def work(rank: int) -> int:
+        sys.modules["numpy"] = None  # type: ignore[assignment]  # to import it is an error now, as where it is not there
+        try:
+            session.join(tmp_path / "checkpoints")
+        except SystemExit as end:
+            return int(end.code or 0)
+        return 0
+
+    (ended,) = run(work, 1, tmp_path / "gang")
+    assert ended.code == Exit.CONFIGURATION
+    (failed,) = (report for report in ended.reports if isinstance(report, Failed))
+    assert failed.configuration
+    assert "needs numpy, and the image has none" in failed.message
 
 
 def test_a_lightning_trainer_for_another_gang_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

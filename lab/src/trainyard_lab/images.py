@@ -28,7 +28,9 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 OPERATOR_IMAGE = "docker.io/trainyard/operator:0.1.0"
 TRAINER_IMAGE = "docker.io/trainyard/trainer:0.1.0"
 BARE_IMAGE = "docker.io/trainyard/bare:0.1.0"
-"""What the others are made on: Python and nothing of Trainyard, as somebody's own image might be."""
+"""Python, numpy and nothing of Trainyard, as somebody's own image might be; torch comes from the Fabric as to all pods."""
+BARE_NEEDS = ("numpy>=2",)
+BARE_PACKAGES = "/usr/local/lib/python3.11/dist-packages"
 LAUNCHER_SOURCES = ("operator/src", "trainer-image/src")
 VERSIONS_KEPT = 3
 """Of each image in the cache: another run may be importing the one before."""
@@ -70,7 +72,11 @@ def made(cache: Path) -> tuple[Image, ...]:
     root = debian.root_tar(cache)
     recipes = [
         _Recipe(SANDBOX_IMAGE, debian.version(), lambda buildah: _build_pause(buildah, root)),
-        _Recipe(BARE_IMAGE, debian.version(), lambda buildah: _tag_base(buildah, root)),
+        _Recipe(
+            BARE_IMAGE,
+            _hash([text.encode() for text in (debian.version(), *BARE_NEEDS)]),
+            lambda buildah: _build_bare(buildah, cache, root),
+        ),
         *(_project_recipe(cache, root, built, project) for built in BUILT),
     ]
     layout = cache / "images"
@@ -164,8 +170,15 @@ def _base(buildah: "Buildah", root: Path) -> str:
     return name
 
 
-def _tag_base(buildah: "Buildah", root: Path) -> None:
-    buildah("tag", _base(buildah, root), BARE_IMAGE)
+def _build_bare(buildah: "Buildah", cache: Path, root: Path) -> None:
+    """The base with packages unpacked where its Python looks."""
+    packages = buildah.work / "packages"
+    for wheel in _third_party(cache, "bare", list(BARE_NEEDS)).glob("*.whl"):
+        if not wheel.name.startswith("pip-"):
+            shutil.unpack_archive(wheel, packages, "zip")
+    container = buildah("from", "--pull-never", _base(buildah, root)).strip()
+    buildah("add", container, str(packages), BARE_PACKAGES)
+    buildah("commit", "--rm", container, BARE_IMAGE)
 
 
 def _build_project(buildah: "Buildah", cache: Path, root: Path, built: Built, needs: list[str]) -> None:

@@ -16,6 +16,7 @@ or alone `join` does. All ranks call these functions in the same order. A proces
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import random
@@ -113,6 +114,8 @@ def join(
         settings = (
             Checkpoints(str(folder), every_steps=every, keep=keep, grace_seconds=grace_seconds) if folder else None
         )
+        if plan.checkpoints if plan else settings:
+            _can_save()
         ours = not dist.is_initialized()
         if ours:
             seconds = plan.process_group_timeout_seconds if plan else PROCESS_GROUP_TIMEOUT_SECONDS
@@ -228,6 +231,16 @@ def end() -> None:
     _part()
     if leaving:
         sys.exit(Exit.YIELDED)
+
+
+def _can_save() -> None:
+    """BadConfiguration where the image lacks what torch's checkpoints need; torch can be installed without it."""
+    try:
+        importlib.import_module("numpy")
+    except ImportError as error:
+        raise BadConfiguration(
+            f"session.join: torch.distributed.checkpoint needs numpy, and the image has none ({error}); install it beside torch"
+        ) from None
 
 
 def _current() -> Own:
