@@ -12,8 +12,9 @@ from typing import Any
 class Figure:
     """What was measured.
 
-    bar: what it must reach, None where it is only told. most: the bar is the most that holds, else the least. against: what it
-    is compared with, in words. details: what else belongs to it, such as the single runs.
+    bar: what it must reach, None where it is only told. most: the bar is the most that holds, else the least. at_least: the other
+    bar, where there are two. against: what it is compared with, in words. details: what else belongs to it, such as the single
+    runs.
     """
 
     name: str
@@ -23,12 +24,15 @@ class Figure:
     most: bool = True
     against: str = ""
     details: dict[str, Any] = field(default_factory=dict)
+    at_least: float | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the bar is reached; true where there is none."""
         if self.bar is None:
             return True
+        if self.at_least is not None and self.value < self.at_least:
+            return False
         return self.value <= self.bar if self.most else self.value >= self.bar
 
 
@@ -68,7 +72,8 @@ def short(value: float) -> str:
 def _bar(figure: Figure) -> str:
     if figure.bar is None:
         return ""
-    return f"{'<=' if figure.most else '>='} {short(figure.bar)}"
+    between = f"{short(figure.at_least)} to " if figure.at_least is not None else "<= " if figure.most else ">= "
+    return f"{between}{short(figure.bar)}"
 
 
 def _holds(figure: Figure) -> str:

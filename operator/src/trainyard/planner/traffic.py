@@ -24,8 +24,8 @@ GANG: Final = "gang"
 
 STATE_BYTES: Final = 3 * MASTER_BYTES
 """Of a parameter in a checkpoint: master weight and AdamW's two means."""
-CONTROL_BYTES: Final = 40
-"""Five numbers of 8 bytes: loss, squared norm of the gradient; was anybody asked to stop, to save; does anybody save still?"""
+CONTROL_BYTES: Final = 48
+"""Six numbers of 8 bytes: loss, squared norm of the gradient, tokens that count; was anybody asked to stop, to save; does anybody save still?"""
 LOSS_SUMS: Final = 3
 """Numbers of a token that a tensor group puts together for the loss: largest logit, sum of exponents, logit of the target."""
 LOSS_BYTES: Final = 4
@@ -207,7 +207,7 @@ def _replicated(model: Model, mesh: Mesh, stage: int | None, nested: Sequence[in
     held = [_held(matrix, mesh.shard) for matrix in matrices(model, mesh, stage)]
     sent = messages(model.compression, model.rank, model.share, held, mesh.replicate, MASTER_BYTES)
     for collective, size_bytes in sent:
-        for how, size, apart, part in _hierarchy(collective, mesh.replicate, stride, size_bytes, nested):
+        for how, size, apart, part in by_levels(collective, mesh.replicate, stride, size_bytes, nested):
             yield Traffic(REPLICATE, how, size, apart, part / pieces, pieces, Bytes.GRADIENTS, overlaps=True)
 
 
@@ -216,7 +216,7 @@ def _held(matrix: Matrix, parts: int) -> Form:
     return (-(-matrix.rows // parts) if parts > 1 else matrix.rows, matrix.columns, matrix.times)
 
 
-def _hierarchy(
+def by_levels(
     collective: Collective, size: int, stride: int, size_bytes: float, nested: Sequence[int]
 ) -> Iterator[tuple[Collective, int, int, float]]:
     """An all-reduce by levels: every member of a group adds up a part of what the group has (all-to-all), those who have the same
