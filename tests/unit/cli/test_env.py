@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -50,6 +51,28 @@ def test_each_variable_has_its_value_its_source_and_its_reason() -> None:
     assert "NCCL_PROTO=LL\n    job: set by spec.network.env\n" in page
     assert "NCCL_ALGO=Ring\n    template: set by the template's env\n" in page
     assert "HF_HOME=/hf\n    template: set by the template's env; no network library reads it\n" in page
+
+
+def test_what_the_launcher_gives_as_torchrun_does_is_there_too() -> None:
+    page = a_page(a_job())
+    assert "  and, as torchrun gives them, GROUP_*, ROLE_* and TORCHELASTIC_*\n" in page
+    assert "OMP_NUM_THREADS=1\n    pod: as torchrun sets it" in page
+    assert "OMP_NUM_THREADS=4\n    template: " in a_page(a_job(env={"OMP_NUM_THREADS": "4"}))
+    assert "OMP_NUM_THREADS" not in a_page(a_job(limits={"nvidia.com/gpu": 1}))
+
+
+def test_what_the_network_adds_besides_variables_is_told() -> None:
+    page = a_page(a_job())
+    assert "\nBesides, the network adds to each pod: the capability IPC_LOCK\n" in page
+    rack = [
+        replace(node, nvlink_channels=True, labels={**node.labels, "nvidia.com/gpu.clique": "c"})
+        for node in some_nodes(3, "gb300-4x", offers={"rdma/ib": 1, "nvidia.com/gpu": 8})
+    ]
+    world = World(nodes={node.name: node for node in rack})
+    waits = a_job(runs=False)
+    text = env_page(waits, settings_of(world, waits, []), [], width=1000)
+    assert "rdma/ib: 1; the capability IPC_LOCK; a channel of the ComputeDomain lm-nvlink; the annotations " in text
+    assert "Besides" not in a_page(a_job(limits={"cpu": 1}))
 
 
 def test_ranks_that_differ_are_told_apart_and_one_rank_has_its_own() -> None:
@@ -115,7 +138,8 @@ def test_the_page_of_a_rank_shows_exactly_what_its_pod_gets(env: Mapping[str, st
     rendered = {f"{v['name']}={v['value']}" for v in environment(settings.on("n-1"), template) if "value" in v}
     lines = env_page(job, settings, seated, rank=1).splitlines()
     shown = {line for line in lines if "=" in line and not line.startswith(" ")}
-    assert shown == {line for line in rendered if not line.startswith("TRAINYARD_")}
+    threads = set() if "OMP_NUM_THREADS" in env else {"OMP_NUM_THREADS=1"}  # the launcher's, when it starts processes
+    assert shown == {line for line in rendered if not line.startswith("TRAINYARD_")} | threads
 
 
 @given(st.sets(st.integers(0, 30), min_size=1))

@@ -9,6 +9,7 @@ from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.training_job import Network
+from trainyard.contract.network import PodNetwork, Resolved
 from trainyard.cycle import actions as act
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Fabric
@@ -41,6 +42,28 @@ def test_the_status_says_what_network_it_is_how_much_was_written_and_what_to_cha
     assert {message for _, reason, message in cluster.events if reason == Reason.QUESTIONABLE_SETTINGS} == set(
         told.warnings
     )
+
+
+def test_the_status_says_of_each_variable_who_set_it_and_why_and_on_how_many_nodes(cluster: Pretend) -> None:
+    cluster.fabrics["ours"] = Fabric("ours", FabricSpec.model_validate({"profile": "roce", "interface": "eth0"}))
+    hcas = {"a0": "mlx5_0", "a1": "mlx5_1", "a2": "mlx5_1", "a3": "mlx5_1"}
+    for name, listed in hcas.items():
+        cluster.nodes[name] = replace(cluster.nodes[name], annotations={"trainyard.dev/hcas": listed})
+    for name in ("b0", "b1", "b2", "b3"):
+        cluster.foreign(name)
+    found = Resolved("NCCL_IB_GID_INDEX", "3", "NCCL 2.20.5 takes row 0 unless told")
+    cluster.networks = {name: PodNetwork(settings=(found,) if name != "a0" else ()) for name in cluster.nodes}
+    cluster.submit("train", 4, network={"env": [{"name": "NCCL_DEBUG", "value": "INFO"}]})
+    cluster.until(cluster.phase_is("train", "Running")).tick(5)
+    told = cluster.status("train").network
+    assert told is not None
+    of = [(one.name, one.value, one.source, one.nodes) for one in told.variables]
+    assert ("NCCL_IB_HCA", "=mlx5_0", "derived", 1) in of
+    assert ("NCCL_IB_HCA", "=mlx5_1", "derived", 3) in of
+    assert ("NCCL_IB_TC", "106", "derived", None) in of
+    assert ("NCCL_DEBUG", "INFO", "job", None) in of
+    assert ("NCCL_IB_GID_INDEX", "3", "pod", 3) in of
+    assert all(one.reason for one in told.variables)
 
 
 def test_a_gang_that_would_lie_on_two_networks_waits_and_says_so(cluster: Pretend) -> None:

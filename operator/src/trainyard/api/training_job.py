@@ -494,13 +494,31 @@ class PreflightStatus(ApiModel):
     """When it was reported."""
 
 
+class NetworkVariable(ApiModel):
+    """An environment variable that a network library reads, and why it is there."""
+
+    name: str
+    """Its name."""
+    value: str
+    """Its value."""
+    source: str
+    """Who said so: profile (the vendor's guide), derived, fabric, job (spec.network.env), template, or pod (found by its
+    launcher)."""
+    reason: str = ""
+    """Why, in a sentence."""
+    nodes: int | None = None
+    """How many nodes of the gang have it so; left out: all of them."""
+
+
 class NetworkStatus(ApiModel):
-    """What the pods of the current attempt were told of their network; `kubectl trainyard env` explains each setting."""
+    """What the pods of the current attempt were told of their network; `kubectl trainyard env` tells it rank by rank."""
 
     fabric: str = ""
     """The Fabric and the built-in profile from which the settings follow; empty: nothing is known of the nodes' network."""
     settings: int = 0
     """How many environment variables were written for the network libraries."""
+    variables: Annotated[tuple[NetworkVariable, ...], Field(max_length=96)] = ()
+    """Those that network libraries read, the job's own as well; one that differs between nodes stands once for each value."""
     warnings: Annotated[tuple[str, ...], Field(max_length=32)] = ()
     """What the user had better change, each a sentence."""
     compared: bool = False

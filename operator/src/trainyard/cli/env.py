@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from trainyard.api.conditions import Phase
-from trainyard.api.names import RENDEZVOUS_PORT, is_reserved_env, service_name
+from trainyard.api.names import RENDEZVOUS_PORT, channel_name, is_reserved_env, service_name
 from trainyard.api.prose import count
 from trainyard.api.template import trainer_container
+from trainyard.api.training_job import TrainingJobSpec
 from trainyard.cli.layout import WIDTH, page, wrapped
 from trainyard.contract.network import PodNetwork
 from trainyard.contract.plan import pod_name
 from trainyard.lifecycle.gang import first_member, is_open
 from trainyard.network.derive import settings_for
-from trainyard.network.explain import FROM_ELSEWHERE, explain
+from trainyard.network.explain import FROM_ELSEWHERE, explain, of_template
 from trainyard.network.settings import Setting, Settings, Source
 from trainyard.render.env import identity
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Job, Pod, World
 
-POD: Final = "pod"
-"""The source of what the launcher found in the pod, where nobody had said it."""
+THREADS: Final = "OMP_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,36 +73,33 @@ def env_page(job: Job, settings: Settings, seated: Sequence[Seat], rank: int | N
     if rank is not None and not 0 <= rank < ranks:
         raise ValueError(f"--rank {rank}: {job.key} has node ranks 0 to {ranks - 1}")
     shown = [seat for seat in seated if rank is None or seat.rank == rank] or [Seat(0 if rank is None else rank, "")]
-    of_template = _of_template(job)
-    found = {seat.rank: _of_seat(settings, of_template, seat) for seat in shown}
+    found = {seat.rank: _of_seat(settings, job.spec, seat) for seat in shown}
     parts = [
         _head(job, settings, seated, width),
         _problem(settings, width),
         _who(job, seated, 0 if rank is None else rank, ranks - 1 if rank is None else rank, ranks, width),
         _variables(found, width),
         _more(job, width),
+        _beside(job, settings, width),
         _warnings(settings, shown, width),
     ]
     return page(parts)
 
 
-def _of_template(job: Job) -> Sequence[Mapping[str, Any]]:
-    assert job.spec is not None
-    container = trainer_container(job.spec.template) or {}
-    env = container.get("env")
-    return [variable for variable in env if isinstance(variable, Mapping)] if isinstance(env, list) else []
-
-
-def _of_seat(settings: Settings, of_template: Sequence[Mapping[str, Any]], seat: Seat) -> dict[str, _Said]:
+def _of_seat(settings: Settings, spec: TrainingJobSpec, seat: Seat) -> dict[str, _Said]:
     """The variables of one pod, those of the network first."""
-    found = {s.name: _said(s) for s in explain(settings, of_template, seat.node)}
+    template, processes = of_template(spec), spec.processes
+    found = {s.name: _said(s) for s in explain(settings, template, seat.node)}
     for resolved in seat.found.settings if seat.found is not None else ():
-        found[resolved.name] = _Said(resolved.value, POD, resolved.reason)
-    for variable in of_template:
+        found[resolved.name] = _Said(resolved.value, Source.POD, resolved.reason)
+    for variable in template:
         name = str(variable.get("name"))
         if not is_reserved_env(name) and (name not in found or found[name].source == Source.FABRIC):
             value = str(variable["value"]) if "value" in variable else FROM_ELSEWHERE
             found[name] = _Said(value, Source.TEMPLATE, "set by the template's env; no network library reads it")
+    if processes > 1 and THREADS not in found:
+        why = "as torchrun sets it: the processes of a pod would otherwise each take all of its cores"
+        found[THREADS] = _Said("1", Source.POD, why)
     return found
 
 
@@ -145,6 +142,7 @@ def _who(job: Job, seated: Sequence[Seat], first: int, last: int, ranks: int, wi
     yield "Who each process is, by the plan (nobody else's to say):"
     yield from wrapped(" ".join(f"{name}={value}" for name, value in said.items()), "  ", width=width)
     yield from wrapped(" ".join(str(variable["name"]) for variable in identity()), "  ", width=width)
+    yield from wrapped("and, as torchrun gives them, GROUP_*, ROLE_* and TORCHELASTIC_*", "  ", width=width)
 
 
 def _span(first: int, last: int) -> str:
@@ -179,6 +177,23 @@ def _more(job: Job, width: int) -> Iterator[str]:
     if (trainer_container(job.spec.template) or {}).get("envFrom"):
         text = "and whatever the template's envFrom holds, which nobody but the kubelet looks into; it loses against all of these"
         yield from wrapped(text, width=width)
+
+
+def _beside(job: Job, settings: Settings, width: int) -> Iterator[str]:
+    """What the network wants of the pods besides variables."""
+    added = settings.additions
+    things = [
+        *(f"{name}: {amount}" for name, amount in added.resources.items()),
+        *([f"the capability {', '.join(added.capabilities)}"] if added.capabilities else []),
+        *([f"a channel of the ComputeDomain {channel_name(job.name)}"] if settings.channel else []),
+        *([f"the annotations {', '.join(added.annotations)}"] if added.annotations else []),
+        *(f"{mount.get('mountPath')} of the volume {mount.get('name')}" for mount in added.volume_mounts),
+        *(f"the container {container.get('name')}" for container in added.init_containers),
+        *(["the host's network"] if settings.host_network else []),
+        *(["all rights on the node (privileged)"] if settings.privileged else []),
+    ]
+    if things:
+        yield from wrapped("; ".join(things), "Besides, the network adds to each pod: ", "  ", width)
 
 
 def _warnings(settings: Settings, shown: Sequence[Seat], width: int) -> Iterator[str]:

@@ -12,6 +12,7 @@ from trainyard.cycle.proof import planned, section
 from trainyard.cycle.wishes import likely_settings
 from trainyard.lifecycle.gang import first_member
 from trainyard.network.derive import settings_for
+from trainyard.network.explain import told
 from trainyard.network.settings import MOST_WARNINGS, Settings
 from trainyard.planner import rank as ranks
 from trainyard.planner.parallelism import estimate, mesh_of
@@ -85,7 +86,14 @@ def network_of(world: World, job: Job) -> NetworkStatus:
     """What the members of an opened attempt are told of their network, for the status."""
     settings = _settings(world, job)
     written = max((len(own) for own in settings.by_node.values()), default=0) + len(settings.settings)
-    return NetworkStatus(fabric=settings.network, settings=written, warnings=settings.warnings[:MOST_WARNINGS])
+    assert job.spec is not None
+    assert job.status.reservation is not None
+    return NetworkStatus(
+        fabric=settings.network,
+        settings=written,
+        variables=told(settings, job.spec, tuple(dict.fromkeys(job.status.reservation.nodes))),
+        warnings=settings.warnings[:MOST_WARNINGS],
+    )
 
 
 def obstacle(world: World, job: Job, names: Sequence[str] | None = None) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from trainyard.api.conditions import ConditionType, Reason
-from trainyard.api.training_job import NetworkStatus, PreflightStatus, SlowRank, TrainingJobStatus
+from trainyard.api.training_job import NetworkStatus, NetworkVariable, PreflightStatus, SlowRank, TrainingJobStatus
 from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard.lifecycle import conditions, unfit
 from trainyard.lifecycle.compare import straggler
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Need, Surroundings, Tell
-from trainyard.network.settings import MOST_WARNINGS
+from trainyard.network.explain import MOST_VARIABLES, together
+from trainyard.network.settings import MOST_WARNINGS, Setting, Source
 
 
 def hear(
@@ -20,7 +21,11 @@ def hear(
     if around.unlike is not None and not network.compared:
         lines = (*around.unlike.fatal, *around.unlike.costly)
         new = [line for line in lines if line not in network.warnings]
-        network = network.but(compared=True, warnings=(*network.warnings, *new)[:MOST_WARNINGS])
+        network = network.but(
+            compared=True,
+            warnings=(*network.warnings, *new)[:MOST_WARNINGS],
+            variables=(*network.variables, *_found_in_pods(gang))[:MOST_VARIABLES],
+        )
         told += [Tell("Warning", Reason.NODES_UNLIKE, line) for line in new]
         status = status.but(network=network)
     result = gang.preflight
@@ -35,9 +40,13 @@ def hear(
     return status, told
 
 
-def compare(
-    status: TrainingJobStatus, gang: Gang, now: float, generation: int
-) -> tuple[TrainingJobStatus, list[Need]]:
+def _found_in_pods(gang: Gang) -> tuple[NetworkVariable, ...]:
+    """What launchers gave their workers where nobody had said it, such as the adapters near the pod's accelerators."""
+    found = [seat.status.network.settings for seat in gang.seats if seat.status is not None and seat.status.network]
+    return together((1, [Setting(one.name, one.value, Source.POD, one.reason) for one in of_pod]) for of_pod in found)
+
+
+def compare(status: TrainingJobStatus, gang: Gang, now: float, generation: int) -> tuple[TrainingJobStatus, list[Need]]:
     """The status with the rank that the others wait for, where there is one. It is found once, and told once, and kept as it was
     found until it is as fast as the others."""
     known = status.straggler

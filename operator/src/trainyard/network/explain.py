@@ -2,15 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from trainyard.api.names import is_reserved_env
+from trainyard.api.template import trainer_container
+from trainyard.api.training_job import NetworkVariable, TrainingJobSpec
 from trainyard.network.settings import Setting, Settings, Source
 from trainyard.network.variables import VARIABLES
 
 FROM_ELSEWHERE = "(from elsewhere)"
 """Stands for a value that a Secret, a ConfigMap or the pod itself gives."""
+
+MOST_VARIABLES: Final = 96
+"""As many as a job's status takes."""
+REASON_CHARACTERS: Final = 200
+"""The longest reason in a status, which is written often; the page has it whole."""
+
+
+def of_template(spec: TrainingJobSpec) -> Sequence[Mapping[str, Any]]:
+    """The entries of the template's env for the container that trains."""
+    env = (trainer_container(spec.template) or {}).get("env")
+    return [variable for variable in env if isinstance(variable, Mapping)] if isinstance(env, list) else []
+
+
+def told(settings: Settings, spec: TrainingJobSpec, nodes: Sequence[str]) -> tuple[NetworkVariable, ...]:
+    """What pods on these nodes are told, for the job's status."""
+    template = of_template(spec)
+    kinds = Counter(settings.by_node.get(node, ()) for node in nodes)
+    example = {settings.by_node.get(node, ()): node for node in nodes}
+    return together((count, explain(settings, template, example[kind])) for kind, count in kinds.items())
+
+
+def together(of_nodes: Iterable[tuple[int, Iterable[Setting]]]) -> tuple[NetworkVariable, ...]:
+    """The settings of so many nodes each: every name and value once, with how many nodes have it where not all do."""
+    counts: Counter[tuple[str, str]] = Counter()
+    first: dict[str, dict[str, Setting]] = {}
+    nodes = 0
+    for count, settings in of_nodes:
+        nodes += count
+        for setting in settings:
+            counts[setting.name, setting.value] += count
+            first.setdefault(setting.name, {}).setdefault(setting.value, setting)
+    found = [setting for by_value in first.values() for setting in by_value.values()]
+    return tuple(
+        NetworkVariable(
+            name=one.name,
+            value=one.value,
+            source=one.source,
+            reason=one.reason[:REASON_CHARACTERS],
+            nodes=counts[one.name, one.value] if counts[one.name, one.value] < nodes else None,
+        )
+        for one in found[:MOST_VARIABLES]
+    )
 
 
 def explain(settings: Settings, of_template: Sequence[Mapping[str, Any]], node: str) -> tuple[Setting, ...]:

@@ -14,7 +14,7 @@ MOST_WARNINGS: Final = 32
 
 
 class Source(StrEnum):
-    """Who said so. Each wins over those before it."""
+    """Who said so. Each wins over those before it, but for the last."""
 
     PROFILE = "profile"
     """The settings of the built-in profile."""
@@ -26,6 +26,8 @@ class Source(StrEnum):
     """The job's spec.network.env."""
     TEMPLATE = "template"
     """The environment of the job's own trainer container."""
+    POD = "pod"
+    """The launcher, which found it in the pod where nobody had said it."""
 
 
 @dataclass(frozen=True, slots=True)
