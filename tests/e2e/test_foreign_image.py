@@ -13,6 +13,7 @@ from trainyard_lab.layout import Lab
 
 pytestmark = pytest.mark.timeout(600)
 
+STEPS = 40
 SCRIPT = Path(__file__).resolve().parents[2] / "trainer-image" / "examples" / "ddp.py"
 
 
@@ -21,7 +22,8 @@ async def test_a_torchrun_job_in_an_image_without_trainyard_trains_reports_and_s
 ) -> None:
     site = await Site.made(lab, control_plane, api, namespace)
     script = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script", "namespace": namespace}}
-    await api.create({**script, "data": {"train.py": SCRIPT.read_text()}})
+    text = SCRIPT.read_text().replace("STEPS = 1000", f"STEPS = {STEPS}")
+    await api.create({**script, "data": {"train.py": text}})
     container = {
         "name": "trainer",
         "image": images.BARE_IMAGE,
@@ -52,6 +54,6 @@ async def test_a_torchrun_job_in_an_image_without_trainyard_trains_reports_and_s
         status,
         [site.log(pod["metadata"]["name"]) for pod in await site.members("foreign", 1)],
     )
-    assert (status["progress"]["step"], status["checkpoint"]["step"]) == (12, 12)
+    assert (status["progress"]["step"], status["checkpoint"]["step"]) == (STEPS, STEPS)
     (pod, _) = await site.members("foreign", 1)
     assert [c["name"] for c in pod["spec"]["initContainers"]] == ["trainyard-launcher"]

@@ -8,21 +8,28 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from support.processes import Ended, plan_file, run
+from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard_trainer import session
 from trainyard_trainer.history import NAME
-from trainyard_trainer.report import CheckpointDurable, Failed, StepDone, StopAcknowledged
+from trainyard_trainer.report import CheckpointDurable, Failed, ResumedFrom, StepDone, StopAcknowledged
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "trainer-image" / "examples"
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLES = REPOSITORY / "trainer-image" / "examples"
+PAGE = REPOSITORY / "docs" / "your-own-script.md"
+SAMPLE = REPOSITORY / "manifests" / "samples" / "own-script.yaml"
 SIGNED = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "torchrun_ddp.py")
 RANKS = 2
+LONG, STEPS = "STEPS = 1000", 12
 LEAVES_AFTER = 5
 
 
@@ -32,10 +39,18 @@ def import_all(script: Path) -> None:
     exec(compile(ast.Module(imports, []), script, "exec"), {})
 
 
+def shortened(script: str) -> str:
+    """The same for a few steps."""
+    assert script.count(LONG) == 1
+    return script.replace(LONG, f"STEPS = {STEPS}")
+
+
 def trained(example: str, folder: Path, checkpoints: Path, *, stop: bool, ranks: int = RANKS, **plan) -> list[Ended]:
-    """One attempt of an example. stop: rank 1 is asked to leave when it has done LEAVES_AFTER steps."""
+    """One attempt of an example. stop: the last rank is asked to leave when it has done LEAVES_AFTER steps."""
     folder.mkdir()
     import_all(EXAMPLES / example)
+    script = folder / example
+    script.write_text(shortened((EXAMPLES / example).read_text()))
     stop_file = folder / "stop"
     reports = session.report
 
@@ -49,7 +64,7 @@ def trained(example: str, folder: Path, checkpoints: Path, *, stop: bool, ranks:
             session.report = and_then_stop
         os.environ[env.STOP_FILE] = str(stop_file if rank == ranks - 1 else folder / "never")
         try:
-            runpy.run_path(str(EXAMPLES / example), run_name="__main__")
+            runpy.run_path(str(script), run_name="__main__")
         except SystemExit as end:
             return int(end.code or 0)
         return 0
@@ -73,21 +88,47 @@ def test_an_example_that_is_stopped_goes_on_as_if_it_had_not_been(tmp_path: Path
     whole = trained(example, tmp_path / "whole", tmp_path / "undisturbed", stop=False)
     assert [end.code for end in whole] == [Exit.DONE] * RANKS, whole[0].output + whole[1].output
     expected = losses(tmp_path / "undisturbed")
-    steps = len(expected)
-    assert [step for step, _ in expected] == list(range(1, steps + 1))
-    assert steps > LEAVES_AFTER + 3
+    assert [step for step, _ in expected] == list(range(1, STEPS + 1))
 
     checkpoints = tmp_path / "checkpoints"
     left = trained(example, tmp_path / "left", checkpoints, stop=True, every_steps=3)
     assert [end.code for end in left] == [Exit.YIELDED] * RANKS, left[0].output + left[1].output
     assert [told(end, StopAcknowledged) for end in left] == [[LEAVES_AFTER]] * RANKS
-    assert told(left[0], CheckpointDurable) == [3, LEAVES_AFTER]
+    assert told(left[0], CheckpointDurable)[-1] == LEAVES_AFTER
 
     history = [(1, LEAVES_AFTER)]
     resumed = trained(example, tmp_path / "resumed", checkpoints, stop=False, attempt=2, history=history)
     assert [end.code for end in resumed] == [Exit.DONE] * RANKS, resumed[0].output
-    assert told(resumed[0], StepDone) == list(range(LEAVES_AFTER + 1, steps + 1))
+    assert told(resumed[0], StepDone) == list(range(LEAVES_AFTER + 1, STEPS + 1))
     assert losses(checkpoints) == expected
+
+
+def test_an_example_goes_on_with_fewer_ranks(tmp_path: Path) -> None:
+    """And leaves out what an attempt wrote that had been given up."""
+    checkpoints = tmp_path / "checkpoints"
+    first = trained("fsdp2.py", tmp_path / "first", checkpoints, stop=False, every_steps=4)
+    assert [end.code for end in first] == [Exit.DONE] * RANKS
+    counts, *given_up = told(first[0], CheckpointDurable)
+    assert given_up[-1] == STEPS
+    history = [(1, counts)]
+    (alone,) = trained("fsdp2.py", tmp_path / "alone", checkpoints, stop=False, ranks=1, attempt=2, history=history)
+    assert alone.code == Exit.DONE, alone.output
+    assert told(alone, ResumedFrom) == [counts]
+    assert told(alone, StepDone) == list(range(counts + 1, STEPS + 1))
+
+
+def test_the_sample_is_the_example() -> None:
+    documents = {document["kind"]: document for document in yaml.safe_load_all(SAMPLE.read_text())}
+    assert documents["ConfigMap"]["data"]["train.py"] == (EXAMPLES / "ddp.py").read_text()
+    job = TrainingJobSpec.model_validate(documents["TrainingJob"]["spec"])
+    assert job.checkpoint.volume is not None
+
+
+def test_the_page_shows_the_examples_as_they_are() -> None:
+    shown = re.findall(r"^```python (\S+)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert {name for name, _ in shown} == {path.name for path in EXAMPLES.glob("*.py")}
+    for name, text in shown:
+        assert text == (EXAMPLES / name).read_text(), f"{PAGE.name} shows another {name}"
 
 
 def test_an_image_without_numpy_is_told_before_anything_is_trained(tmp_path: Path) -> None:

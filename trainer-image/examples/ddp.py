@@ -5,7 +5,7 @@ from torch.nn import Dropout, Linear, ReLU, Sequential
 from torch.nn.parallel import DistributedDataParallel
 from trainyard_trainer import session
 
-STEPS = 12
+STEPS = 1000
 
 device = session.join()
 torch.manual_seed(0)

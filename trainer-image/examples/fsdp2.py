@@ -5,7 +5,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn import GELU, LayerNorm, Linear, Sequential
 from trainyard_trainer import session
 
-STEPS = 12
+STEPS = 1000
 WIDTH = 32
 
 device = session.join()

@@ -7,7 +7,7 @@ from lightning.pytorch import LightningModule, Trainer, seed_everything
 from torch.utils.data import DataLoader, IterableDataset
 from trainyard_trainer.lightning import Trainyard, TrainyardEnvironment, gang
 
-STEPS = 12
+STEPS = 1000
 
 
 class Model(LightningModule):

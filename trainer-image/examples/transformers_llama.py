@@ -5,7 +5,7 @@ from torch.distributed.fsdp import fully_shard
 from trainyard_trainer import session
 from transformers import LlamaConfig, LlamaForCausalLM, get_cosine_schedule_with_warmup
 
-STEPS = 12
+STEPS = 1000
 TOKENS = 32
 
 device = session.join()
