@@ -5,13 +5,25 @@ nothing.
 import json
 import os
 import signal
+import threading
+import time
 
+import pytest
 from support.processes import TINY, plan_file, run, start
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard_trainer.configuration import assignment
+from trainyard_trainer.data.batches import Batches
 from trainyard_trainer.data.sources import corpus_of
-from trainyard_trainer.report import CheckpointDurable, ResumedFrom, StepDone, StopAcknowledged
+from trainyard_trainer.report import (
+    CheckpointDurable,
+    Phase,
+    PhaseChanged,
+    Reporter,
+    ResumedFrom,
+    StepDone,
+    StopAcknowledged,
+)
 from trainyard_trainer.session import Session
 from trainyard_trainer.train import main, train
 
@@ -75,6 +87,61 @@ def test_a_stop_while_ranks_are_missing_ends_who_is_there(tmp_path):
     ended = run(lambda rank: main([]), 3, tmp_path / "gang", environments=environments(tmp_path, 3), only=[0, 1])
     assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
     assert commits(tmp_path) == []
+
+
+def stalls(rank, from_step, folder):
+    """The volume of one rank answers no more from a step on, as a network file system whose server is gone."""
+    fetches = Batches.step
+
+    def step(self, number):
+        if rank == 1 and number >= from_step:
+            threading.Event().wait()
+        return fetches(self, number)
+
+    Batches.step = step
+    return main([])
+
+
+@pytest.mark.parametrize("from_step", [1, 5])
+def test_a_stop_during_a_data_stall_ends_all_after_the_step_that_is_done(tmp_path, from_step):
+    given = environments(tmp_path, 2)
+    gang = start(lambda rank: stalls(rank, from_step, tmp_path), 2, tmp_path / "gang", given)
+    gang.until(lambda: any(isinstance(r, PhaseChanged) and r.phase is Phase.DATA for r in gang.reports(1)))
+    ask_to_stop(tmp_path, 1)
+    ended = gang.wait()
+    assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
+    assert commits(tmp_path) == [(1, from_step - 1)]
+    assert steps(ended[0].reports) == steps(ended[1].reports) == list(range(1, from_step))
+
+
+def lingers(rank, phase, folder):
+    """One rank stays where a phase begins until a stop was asked, as if it loaded, compiled or saved for long."""
+    says = Reporter.phase
+
+    def enters(self, entered, step):
+        says(self, entered, step)
+        if rank == 0 and entered is phase and not (folder / f"in-{phase}").exists():
+            (folder / f"in-{phase}").touch()
+            while not (folder / "stop-1").exists():
+                time.sleep(0.01)
+
+    Reporter.phase = enters
+    return main([])
+
+
+@pytest.mark.parametrize("phase", [Phase.LOAD, Phase.WARM_UP, Phase.SAVE])
+def test_a_stop_is_seen_in_every_phase_and_loses_nothing(tmp_path, phase):
+    """Asked while one rank loads, compiles or saves: all leave after the step under way, and what was done is durable."""
+    given = environments(tmp_path, 2, every_steps=3)
+    gang = start(lambda rank: lingers(rank, phase, tmp_path), 2, tmp_path / "gang", given)
+    gang.until((tmp_path / f"in-{phase}").exists)
+    ask_to_stop(tmp_path, 1)
+    ended = gang.wait()
+    assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
+    done = steps(ended[0].reports)
+    assert steps(ended[1].reports) == done
+    assert len(done) <= (4 if phase is Phase.SAVE else 1)
+    assert commits(tmp_path)[-1] == (1, done[-1] if done else 0)
 
 
 def test_an_attempt_stopped_before_its_first_step_commits_what_it_resumed(tmp_path):

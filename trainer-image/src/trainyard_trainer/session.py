@@ -175,6 +175,10 @@ class Session:
         self._stop, self._save, self._fresh = self._stop or stop > 0, self._save or save > 0, True
         return tuple(sums)
 
+    def asked_to_stop(self) -> bool:
+        """Whether this rank alone was asked: for a wait that must not outlast it. All ranks learn of it in the next sum."""
+        return self._requests.stop_asked()
+
     def should_stop(self) -> bool:
         """Whether all ranks are to save and leave now, after the steps done so far: the answer of the last sum.
 

@@ -23,6 +23,7 @@ from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis, Checkpoints
 
 from trainyard_trainer.configuration import Assignment, BadConfiguration, assignment, local_environment
+from trainyard_trainer.data.ahead import Ahead
 from trainyard_trainer.data.batches import Batches, batches_of
 from trainyard_trainer.data.corpus import Corpus
 from trainyard_trainer.data.sources import corpus_of
@@ -87,15 +88,19 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     first = step + 1
     utilization = Utilization.of(config, session.device, session.ranks)
     ledger = Ledger(session.mesh, places)
+    ahead = Ahead(batches, session.asked_to_stop, session.report)
+    ahead.fetch(first)
+    ahead.wait(step)
     while step < config.steps and not session.should_stop():
         started = time.perf_counter()
         step += 1
         torch.manual_seed(seed_of(config.seed, step, batches.rank))
         counted = step == first + COUNTED_STEP - 1
         with ledger.counting(counted):
-            micro_batches = list(batches.step(step))
-            data_seconds = time.perf_counter() - started
+            micro_batches = ahead.take(step)
+            ahead.fetch(step + 1)
             loss = spread.learn(micro_batches, batches.global_tokens)
+        data_seconds = ahead.wait(step - 1)
         with ledger.counting(counted, together=True):
             loss, squared = session.sum_over_ranks(loss, spread.norm_squared())
         if not (loss < float("inf") and squared < float("inf")):
