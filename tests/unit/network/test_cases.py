@@ -336,3 +336,5 @@ def test_every_case_has_a_test_where_it_is_seen():
     assert set(range(1, 51)) == BY_THE_PLAN | IN_THE_POD
     assert BY_THE_PLAN - numbers("unit") == set()
     assert IN_THE_POD - numbers("trainer") == set()
+    page = (tests.parent / "docs/network.md").read_text().rpartition("\n## ")[2]
+    assert [int(number) for number in re.findall(r"(?m)^\| (\d+) \|", page)] == list(range(1, 51))
