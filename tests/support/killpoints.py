@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -22,8 +22,9 @@ from torch.distributed.tensor import DTensor, Shard
 from trainyard.contract.plan import Axis, Lineage, Mark
 from trainyard_trainer.checkpoint.distributed import Checkpoints, What
 from trainyard_trainer.checkpoint.files import Files, Posix
+from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.checkpoint.record import Training
-from trainyard_trainer.checkpoint.store import Folder
+from trainyard_trainer.checkpoint.store import Store
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.report import CheckpointDurable, Reporter
 
@@ -76,23 +77,28 @@ def checkpoints(
     files: Files,
     job: str = "job",
     history: tuple[Mark, ...] | None = None,
+    store: Store | None = None,
 ) -> Checkpoints:
-    """Of an attempt; history: of its lineage; None: all before it, and nobody could ask them how far they had come."""
+    """Of an attempt; history: of its lineage; None: all before it, and nobody could ask them how far they had come.
+
+    store: in the place of a folder at `root`.
+    """
     lineage = Lineage(tuple(Mark(before, -1) for before in range(1, attempt)) if history is None else history)
     report = Reporter.from_environment(rank)
-    folder = Folder(root, attempt, files)
-    return Checkpoints(folder, lineage, 2, job, report, rank, ranks, (Axis("shard", ranks),))
+    place = store or Folder(root, attempt, files)
+    return Checkpoints(place, lineage, 2, job, report, rank, ranks, (Axis("shard", ranks),))
 
 
 def what(step: int) -> What:
     return What(step, f"samples of {step}", TRAINING)
 
 
-def live(root: Path, rank: int, ranks: int, files: Files) -> None:
-    """Two attempts, from nothing to step 6."""
+def live(root: Path, rank: int, ranks: int, files: Files, stores: Callable[[int], Store] | None = None) -> None:
+    """Two attempts, from nothing to step 6. stores: of each attempt, in the place of folders at `root`."""
     meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), 30.0, lambda: False)
     state = state_of(rank, ranks)
-    attempts = [checkpoints(root, rank, ranks, attempt, files) for attempt in (1, 2)]
+    made = [stores(attempt) if stores else None for attempt in (1, 2)]
+    attempts = [checkpoints(root, rank, ranks, n, files, store=store) for n, store in enumerate(made, start=1)]
     for saved, steps in zip(attempts, ((1, 2, 3), (4, 5, 6)), strict=True):
         record = saved.load(state, lambda record: None)
         assert (record.step if record else 0) == steps[0] - 1
@@ -108,11 +114,11 @@ def live(root: Path, rank: int, ranks: int, files: Files) -> None:
                 saved.save(state, what(step))
 
 
-def go_on(root: Path) -> str:
+def go_on(root: Path, store: Store | None = None) -> str:
     """What the next attempt loads, on one rank; it also saves, which what was left must not hinder."""
     meet(Place.of(os.environ, 0, 1), torch.device("cpu"), 30.0, lambda: False)
     state = state_of(0, 1)
-    saved = checkpoints(root, 0, 1, 3, Posix())
+    saved = checkpoints(root, 0, 1, 3, Posix(), store=store)
     record = saved.load(state, lambda record: None)
     step = record.step if record else 0
     if values(state) != {float(step)}:
@@ -159,7 +165,7 @@ def trial(home: Path, ranks: int, victim: int, point: int, power: bool, random: 
         live(root, rank, ranks, Journal(killed_at(point) if rank == victim else never, kept))
 
     ended = run(work, ranks, home / "life")
-    durable = max((_durable(end) for end in ended), default=0)
+    durable = max((last_durable(end) for end in ended), default=0)
     if power:
         after_power_loss(root, kept, home / "after", random)
         root = home / "after"
@@ -171,5 +177,6 @@ def trial(home: Path, ranks: int, victim: int, point: int, power: bool, random: 
     return Trial(ranks, victim, point, power, durable, int(step), wrong)
 
 
-def _durable(ended: Ended) -> int:
+def last_durable(ended: Ended) -> int:
+    """The newest step that a rank reported as durable; 0: none."""
     return max((report.step for report in ended.reports if isinstance(report, CheckpointDurable)), default=0)

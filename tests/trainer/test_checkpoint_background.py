@@ -15,10 +15,11 @@ from support.stores import Counting
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard_trainer import session
+from trainyard_trainer.checkpoint import places
 from trainyard_trainer.checkpoint.distributed import SaveFailed
 from trainyard_trainer.checkpoint.files import Posix
+from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.checkpoint.pace import gives_up
-from trainyard_trainer.checkpoint.store import Folder
 from trainyard_trainer.launch.hang import MARGIN_SECONDS, UNMEASURED_SECONDS, patience_seconds
 from trainyard_trainer.launch.progress import Progress, heard
 from trainyard_trainer.parallel.rendezvous import Place, meet
@@ -119,7 +120,7 @@ def test_a_process_of_its_own_writes_as_a_thread_does(tmp_path):
     def work(rank):
         met(rank, 1)
         saved = checkpoints(tmp_path / "root", rank, 1, 1, Posix())
-        saved = type(saved)(saved.folder, saved.lineage, 2, "job", saved.report, rank, 1, saved.mesh, in_process=True)
+        saved = type(saved)(saved.store, saved.lineage, 2, "job", saved.report, rank, 1, saved.mesh, in_process=True)
         state = state_of(rank, 1)
         saved.load(state, lambda record: None)
         saved.warm(state)
@@ -154,7 +155,7 @@ def training_on(store):
     """The trainer, with its checkpoints in a store that the test made."""
 
     def work(rank):
-        session.Folder = partial(Folder, files=store(rank))
+        places.Folder = partial(Folder, files=store(rank))
         return main([])
 
     return work
@@ -305,4 +306,4 @@ def test_a_save_beside_the_training_excuses_no_silence():
         progress = heard(progress, report, 1, 0.0)
     assert patience_seconds(progress, 120.0) == 120.0 + MARGIN_SECONDS
     progress = heard(progress, PhaseChanged(at=0.0, rank=0, phase=Phase.SAVE, step=1), 1, 0.0)
-    assert patience_seconds(progress, 120.0) == UNMEASURED_SECONDS
+    assert patience_seconds(progress, 120.0) == UNMEASURED_SECONDS[Phase.SAVE]

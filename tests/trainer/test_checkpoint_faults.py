@@ -7,8 +7,9 @@ from support.killpoints import TRAINING, trials
 from support.processes import run
 from support.stores import Counting, Journal, after_power_loss, never
 from trainyard_trainer.checkpoint.files import Posix, make_folders, remove_tree
+from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.checkpoint.record import CommitRecord
-from trainyard_trainer.checkpoint.store import Folder, Stored, Superseded, WrongFolder
+from trainyard_trainer.checkpoint.store import Stored, Superseded, WrongFolder
 
 SEED = 20
 TRIALS = 30

@@ -14,9 +14,9 @@ from support.processes import TINY, plan_file, run, start
 from support.stores import Counting
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
-from trainyard_trainer import session
+from trainyard_trainer.checkpoint import places
 from trainyard_trainer.checkpoint.files import Posix
-from trainyard_trainer.checkpoint.store import Folder
+from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.report import CheckpointDurable, Failed, StepDone, Warned
 from trainyard_trainer.train import main
@@ -30,7 +30,7 @@ def train(tmp_path, name, *, ranks=1, at=None, trainer=TINY, **plan):
 
     def work(rank):
         if at is not None:
-            session.Folder = partial(Folder, files=Counting(at))
+            places.Folder = partial(Folder, files=Counting(at))
         return main([])
 
     return start(work, ranks, tmp_path / name, environments=dict.fromkeys(range(ranks), environment))

@@ -10,8 +10,8 @@ from support.stores import Counting
 from support.volumes import volume
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
-from trainyard_trainer import session
-from trainyard_trainer.checkpoint.store import Folder
+from trainyard_trainer.checkpoint import places
+from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.report import CheckpointDurable, Failed, ResumedFrom, StepDone, Warned
 from trainyard_trainer.train import main
 
@@ -107,7 +107,7 @@ def test_a_gang_that_was_frozen_and_replaced_can_harm_nothing_when_it_thaws(tmp_
     new = train(tmp_path, "new", root, attempt=2, history=[(1, -1)], every_steps=5, trainer={**TINY, "steps": done})
     ended = new.wait()
     assert [end.code for end in ended] == [Exit.DONE] * 2, ended[0].output
-    assert [r.step for r in ended[0].reports if isinstance(r, ResumedFrom)][0] > 0
+    assert next(report.step for report in ended[0].reports if isinstance(report, ResumedFrom)) > 0
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
     for rank in (0, 1):
         old.kill(rank, signal.SIGCONT)
@@ -130,7 +130,7 @@ def test_a_rank_that_never_answers_at_the_last_save_holds_the_others_for_no_long
 
     def work(rank):
         if rank == 1:
-            session.Folder = partial(Folder, files=Counting(freezes))
+            places.Folder = partial(Folder, files=Counting(freezes))
         return main([])
 
     gang = train(tmp_path, "gang", root, work=work, every_steps=5, grace_seconds=2.0)

@@ -14,8 +14,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from trainyard.contract.plan import Axis, Lineage, Mark
 from trainyard_trainer.checkpoint.distributed import Checkpoints, NothingVerifies, SaveFailed, What
+from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.checkpoint.record import Training
-from trainyard_trainer.checkpoint.store import Folder, Superseded
+from trainyard_trainer.checkpoint.store import Superseded
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.report import Reporter, Warned
 
@@ -184,7 +185,7 @@ def test_an_older_attempt_that_wakes_up_can_neither_save_nor_delete(tmp_path):
         with pytest.raises(Superseded):
             save_steps(checkpoints, state, [3])
         with pytest.raises(OSError, match="No such file"):
-            checkpoints.folder.delete(checkpoints.folder.directory(1, 1))
+            checkpoints.store.delete(checkpoints.store.directory(1, 1))
 
     gang = start(old, 1, tmp_path / "old")
     gang.until(asleep.exists)

@@ -79,9 +79,10 @@ KUBE = Family(
 ETCD = Family(name="etcd", programs={"go.etcd.io/etcd/server/v3": "etcd"})
 KWOK = Family(name="kwok", programs={"sigs.k8s.io/kwok/cmd/kwok": "kwok"})
 COREDNS = Family(name="coredns", programs={"trainyard.dev/lab/coredns": "coredns"})
+S3 = Family(name="s3", programs={"trainyard.dev/lab/s3": "s3"})
 
 # The biggest first: what the others share with it comes out of Go's build cache.
-FAMILIES = (KUBE, ETCD, COREDNS, KWOK)
+FAMILIES = (KUBE, ETCD, COREDNS, KWOK, S3)
 
 
 @dataclass(frozen=True, slots=True)

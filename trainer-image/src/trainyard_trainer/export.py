@@ -19,8 +19,9 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from trainyard.contract.plan import Lineage, Mark
 
 from trainyard_trainer.checkpoint.files import Posix
+from trainyard_trainer.checkpoint.folder import Folder, last_attempt
 from trainyard_trainer.checkpoint.record import decode, history
-from trainyard_trainer.checkpoint.store import RECORD, Folder, Stored, last_attempt, mismatch
+from trainyard_trainer.checkpoint.store import RECORD, Stored, mismatch
 from trainyard_trainer.checkpoint.writer import Reader
 from trainyard_trainer.model.huggingface import CONFIG, INDEX, SINGLE, name_of, written_config
 

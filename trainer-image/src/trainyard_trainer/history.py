@@ -5,6 +5,12 @@
 The loss is in hexadecimal, so that two runs can be compared bit for bit. A new attempt begins with a file of its own,
 which holds the lines up to the step where it goes on, and takes the old one's name: an older attempt that still writes,
 writes into a file that has no name any more.
+
+In an object store, where nothing can be added to a file, each save puts the lines since the one before it:
+
+    history/attempt-0002.00000021-00000040.jsonl
+
+Of a step that stands in several, the line of the latest attempt counts.
 """
 
 from __future__ import annotations
@@ -12,11 +18,37 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from trainyard_trainer.checkpoint.store import sync_directory
+from trainyard_trainer.checkpoint.folder import sync_directory
+from trainyard_trainer.checkpoint.objects import Objects, Url
+from trainyard_trainer.checkpoint.store import attempt_name
 
 NAME = "history.jsonl"
+FOLDER = "history"
+
+
+class Lines(Protocol):
+    """The history, as an attempt adds to it. missing: how many of the steps before the attempt have no line.
+
+    Raises OSError where it cannot be written.
+    """
+
+    missing: int
+
+    def add(self, step: int, samples: str, loss: float) -> None:
+        """A step is done."""
+
+    def sync(self) -> None:
+        """Make the lines so far durable."""
+
+    def close(self) -> None:
+        """Make them durable; there will be no more."""
+
+
+def lines_at(root: Path | Url, attempt: int, resumed_step: int) -> Lines:
+    """The history beside the checkpoints below `root`, of an attempt that goes on after `resumed_step`."""
+    return Segments(root, attempt, resumed_step) if isinstance(root, Url) else History(root, attempt, resumed_step)
 
 
 class History:
@@ -36,12 +68,10 @@ class History:
         sync_directory(folder)
 
     def add(self, step: int, samples: str, loss: float) -> None:
-        """A step is done."""
-        self._write({"attempt": self._attempt, "step": step, "samples": samples, "loss": loss.hex()})
+        self._write(_line(self._attempt, step, samples, loss))
         self._stream.flush()
 
     def sync(self) -> None:
-        """Make the lines so far durable."""
         self._stream.flush()
         os.fsync(self._stream.fileno())
 
@@ -51,6 +81,37 @@ class History:
 
     def _write(self, line: dict[str, Any]) -> None:
         self._stream.write(json.dumps(line) + "\n")
+
+
+class Segments:
+    """Lines that are put as an object of their own whenever they are to be durable."""
+
+    def __init__(self, root: Url, attempt: int, resumed_step: int) -> None:
+        self._objects, self._folder = Objects(root), root / FOLDER
+        self._attempt = attempt
+        self._lines: list[dict[str, Any]] = []
+        had: set[int] = set()
+        for name in self._objects.sizes(self._folder):
+            first, _, last = name.removesuffix(".jsonl").rpartition(".")[2].partition("-")
+            had |= set(range(int(first), int(last) + 1))
+        self.missing = len(set(range(1, resumed_step + 1)) - had)
+
+    def add(self, step: int, samples: str, loss: float) -> None:
+        self._lines.append(_line(self._attempt, step, samples, loss))
+
+    def sync(self) -> None:
+        lines, self._lines = self._lines, []
+        if lines:
+            name = f"{attempt_name(self._attempt)}.{lines[0]['step']:08d}-{lines[-1]['step']:08d}.jsonl"
+            self._objects.put(self._folder / name, "".join(json.dumps(one) + "\n" for one in lines).encode())
+
+    def close(self) -> None:
+        self.sync()
+
+
+def _line(attempt: int, step: int, samples: str, loss: float) -> dict[str, Any]:
+    """What stands in the history of a step."""
+    return {"attempt": attempt, "step": step, "samples": samples, "loss": loss.hex()}
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

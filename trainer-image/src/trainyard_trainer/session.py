@@ -30,7 +30,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as StillThere
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import torch
@@ -48,12 +47,12 @@ from trainyard_trainer.checkpoint.distributed import Checkpoints, SaveFailed, Wh
 from trainyard_trainer.checkpoint.expected import expected_seconds, state_bytes
 from trainyard_trainer.checkpoint.measured import Measured
 from trainyard_trainer.checkpoint.pace import gives_up
+from trainyard_trainer.checkpoint.places import Root, last_attempt, root_of, store_at
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.refusals import compare, lasting_errors_are_the_users
-from trainyard_trainer.checkpoint.store import Folder, last_attempt
 from trainyard_trainer.configuration import Assignment, local_environment
 from trainyard_trainer.heartbeat import Heartbeat
-from trainyard_trainer.history import History
+from trainyard_trainer.history import Lines, lines_at
 from trainyard_trainer.machine import pick_device, threads
 from trainyard_trainer.parallel.mesh import build, dimensions
 from trainyard_trainer.parallel.rendezvous import Place, meet
@@ -102,7 +101,7 @@ class Session:
         self._requests = requests
         self._settings = settings
         self._store: Checkpoints | None = None
-        self._history: History | None = None
+        self._history: Lines | None = None
         self._stop = self._save = self._fresh = self._busy = self._late = False
         self._measured = Measured(settings, self.ranks)
         self.steps_done = 0
@@ -110,12 +109,12 @@ class Session:
         self._waits = Waits(device)
         self._heartbeat = Heartbeat(self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), device)
         if settings is not None:
-            root = Path(settings.folder)
+            root = root_of(settings.folder)
             lineage = plan.lineage if plan else Lineage()
             if plan is None:
                 self.attempt, lineage = self._next_attempt(root)
             self._store = Checkpoints(
-                folder=Folder(root, self.attempt),
+                store=store_at(root, self.attempt),
                 lineage=lineage,
                 keep=settings.keep,
                 job=plan.uid if plan else "",
@@ -215,7 +214,7 @@ class Session:
             self.report.phase(Phase.LOAD, 0)
             state = self._state.of(model, optimizer)
             began = time.monotonic()
-            with lasting_errors_are_the_users():
+            with lasting_errors_are_the_users(store.store.root):
                 record = store.load(state, lambda record: self._state.fits(record, training, self._warn))
             read_bytes, seconds = record.bytes if record else 0, time.monotonic() - began
             self.report.save_expected(*expected_seconds(state_bytes(state.values()), read_bytes, seconds))
@@ -386,7 +385,7 @@ class Session:
             self._history = None
             self._warn("HistoryNotWritten", f"history.jsonl: {error.strerror}; the steps from now on will be missing")
 
-    def _next_attempt(self, root: Path) -> tuple[int, Lineage]:
+    def _next_attempt(self, root: Root) -> tuple[int, Lineage]:
         """Without an operator: each start is a new attempt that goes on from the newest commit there is."""
         number = [last_attempt(root) if self.rank == 0 else 0]
         dist.broadcast_object_list(number, src=0)
@@ -395,7 +394,7 @@ class Session:
     def _open_history(self, step: int) -> None:
         if self.rank != 0 or self._settings is None:
             return
-        self._history = History(Path(self._settings.folder), self.attempt, step)
+        self._history = lines_at(root_of(self._settings.folder), self.attempt, step)
         if self._history.missing:
             self._warn(
                 "HistoryGap", f"history.jsonl lacks {self._history.missing} of the {step} steps before this attempt"

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, Final
 
 import torch
@@ -26,7 +26,7 @@ from trainyard_trainer.checkpoint.agreement import Agreement
 from trainyard_trainer.checkpoint.background import Background, run_beside
 from trainyard_trainer.checkpoint.keeping import Keeper
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
-from trainyard_trainer.checkpoint.store import Folder, Problem, Stored, Superseded, mismatch
+from trainyard_trainer.checkpoint.store import Problem, Store, Stored, Superseded, mismatch
 from trainyard_trainer.checkpoint.writer import Reader, Writer, files_of
 from trainyard_trainer.report import Reporter
 
@@ -93,14 +93,14 @@ def _nothing() -> None:
 
 @dataclass(slots=True)
 class Checkpoints:
-    """The checkpoints of this attempt. `attempt` is in the folder; lineage and keep are the plan's.
+    """The checkpoints of this attempt. `attempt` is in the store; lineage and keep are the plan's.
 
     Making one is collective. in_process: saves are written by a process of their own. before_commit: what rank 0 makes
     durable together with a save. save_seconds: how long saves take, a moving average. flight: the save that was started
     and not finished.
     """
 
-    folder: Folder
+    store: Store
     lineage: Lineage
     keep: int
     job: str
@@ -118,7 +118,7 @@ class Checkpoints:
     _background: Background = field(init=False)
 
     def __post_init__(self) -> None:
-        self._keeper = Keeper(self.folder, self.lineage, self.keep, self.job, self._warn)
+        self._keeper = Keeper(self.store, self.lineage, self.keep, self.job, self._warn)
         self._all = Agreement(self.rank, self.ranks)
         self._background = Background(self._all.group, in_process=self.in_process)
 
@@ -130,13 +130,13 @@ class Checkpoints:
         Hashes are compared before anything is unpickled, each rank looking at a part of the files. A commit that does
         not verify is reported, and the one before it is tried. fits: raises where a commit is of something else than
         `state`. Raises LoadFailed where what verifies does not fit into `state`, NothingVerifies where there is a history
-        and none of it verifies, WrongFolder and Superseded as `Folder.claim` does.
+        and none of it verifies, WrongFolder and Superseded as `Store.claim` does.
         """
         candidates, unreadable = self._all.on_first_rank(self._keeper.candidates)
         problems = [*unreadable]
         for stored in candidates:
             mine = stored.record.files[self.rank :: self.ranks]
-            problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.folder.files)) if p), None)
+            problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
             if problem is None:
                 break
             problems.append(Problem(f"{stored.path}: {problem}", problem.lasting))
@@ -147,7 +147,7 @@ class Checkpoints:
             return None
         fits(stored.record)
         try:
-            dcp_load(dict(state), storage_reader=Reader(stored.path, self.folder.files), process_group=self._all.group)
+            dcp_load(dict(state), storage_reader=Reader(stored.path, self.store.streams), process_group=self._all.group)
         except CheckpointException as error:
             raise LoadFailed(f"{stored.path}: {_first_failure(error, self.rank)}") from error
         self._keeper.loaded(candidates[candidates.index(stored) :])
@@ -213,12 +213,12 @@ class Checkpoints:
         """All that there is to a save, from an empty directory to what has become expendable."""
         self._agree(copy, what)
         try:
-            path = self._all.on_first_rank(lambda: self.folder.begin(what.step))
+            path = self._all.on_first_rank(lambda: self.store.begin(what.step))
         except OSError as error:
-            raise SaveFailed(f"{self.folder.directory(what.step, self.folder.attempt)}: {error}") from error
-        self.report.checkpoint_started(what.step, self.folder.attempt, str(path))
+            raise SaveFailed(f"{self.store.root}: step {what.step}: {error}") from error
+        self.report.checkpoint_started(what.step, self.store.attempt, str(path))
         try:
-            written = self._background.write(copy(), Writer(path, self.folder.files, cancelled), staged=staged)
+            written = self._background.write(copy(), Writer(path, self.store.streams, cancelled), staged=staged)
             record = self._record(what, written)
             stored = self._all.on_first_rank(lambda: self._commit(path, record))
         except (OSError, CheckpointException) as error:
@@ -245,13 +245,13 @@ class Checkpoints:
             if failed is not None or step != what.step:
                 raise SaveFailed(f"step {what.step}: rank {rank}: {failed or f'saves step {step}'}") from problem
 
-    def _commit(self, path: Path, record: CommitRecord) -> Stored:
+    def _commit(self, path: PurePath, record: CommitRecord) -> Stored:
         self.before_commit()
-        return self.folder.commit(path, record)
+        return self.store.commit(path, record)
 
     def _record(self, what: What, written: Any) -> CommitRecord:
         return CommitRecord(
-            attempt=self.folder.attempt,
+            attempt=self.store.attempt,
             step=what.step,
             parent=self.last.record.mark if self.last else None,
             parent_path=str(self.last.path) if self.last else "",
@@ -268,7 +268,7 @@ class Checkpoints:
         resume = self.lineage.resume
         missing = f"no commit of step {resume.step} by attempt {resume.attempt} is there" if resume else ""
         return (
-            f"{self.folder.root}: attempt {self.folder.attempt} has a history to continue, and nothing of it can be loaded: "
+            f"{self.store.root}: attempt {self.store.attempt} has a history to continue, and nothing of it can be loaded: "
             f"{'; '.join(map(str, problems)) or missing}; "
             f"put back the volume or the files, or train from the beginning as another job"
         )

@@ -8,7 +8,7 @@ stores in this place that end the process at the n-th operation, fail it, or for
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import BinaryIO, NamedTuple, Protocol
 
 BUFFER_BYTES = 2**20
@@ -23,70 +23,74 @@ class Entry(NamedTuple):
     bytes: int
 
 
-class Files(Protocol):
-    """Operations on a file system. Each raises OSError as the system call of its name does."""
+class Streams(Protocol):
+    """Files that are written from beginning to end, and read."""
 
-    def create(self, path: Path) -> BinaryIO:
+    def create(self, path: PurePath) -> BinaryIO:
         """A new file to be written from its beginning. FileExistsError where there is one."""
 
-    def read(self, path: Path) -> BinaryIO:
+    def read(self, path: PurePath) -> BinaryIO:
         """A file to be read."""
 
     def sync(self, stream: BinaryIO) -> None:
-        """Make what was written to a file durable; its name is not yet."""
+        """Make what was written to a file durable, which may also be what makes it a file; its name need not be durable yet."""
 
-    def sync_folder(self, path: Path) -> None:
+
+class Files(Streams, Protocol):
+    """Operations on a file system. Each raises OSError as the system call of its name does."""
+
+    def sync_folder(self, path: PurePath) -> None:
         """Make the names in a folder durable."""
 
-    def rename(self, path: Path, new: Path) -> None:
+    def rename(self, path: PurePath, new: PurePath) -> None:
         """Give a file or a folder another name, in one piece."""
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: PurePath) -> None:
         """Delete a file."""
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: PurePath) -> None:
         """A new folder in one that is there. FileExistsError where there is one."""
 
-    def remove_folder(self, path: Path) -> None:
+    def remove_folder(self, path: PurePath) -> None:
         """Delete an empty folder."""
 
-    def entries(self, path: Path) -> list[Entry]:
+    def entries(self, path: PurePath) -> list[Entry]:
         """What a folder holds, by name."""
 
 
 class Posix:
     """The file system of the machine."""
 
-    def create(self, path: Path) -> BinaryIO:
-        return path.open("xb", buffering=BUFFER_BYTES)
+    def create(self, path: PurePath) -> BinaryIO:
+        return Path(path).open("xb", buffering=BUFFER_BYTES)
 
-    def read(self, path: Path) -> BinaryIO:
-        return path.open("rb")
+    def read(self, path: PurePath) -> BinaryIO:
+        return Path(path).open("rb")
 
     def sync(self, stream: BinaryIO) -> None:
         stream.flush()
         os.fsync(stream.fileno())
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, path: PurePath) -> None:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
-    def rename(self, path: Path, new: Path) -> None:
+    def rename(self, path: PurePath, new: PurePath) -> None:
         os.rename(path, new)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, path: PurePath) -> None:
         os.unlink(path)
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: PurePath) -> None:
         os.mkdir(path)
 
-    def remove_folder(self, path: Path) -> None:
+    def remove_folder(self, path: PurePath) -> None:
         os.rmdir(path)
 
-    def entries(self, path: Path) -> list[Entry]:
+    def entries(self, path: PurePath) -> list[Entry]:
         found = []
         with os.scandir(path) as entries:
             for entry in entries:
@@ -98,7 +102,7 @@ class Posix:
         return sorted(found)
 
 
-def remove_tree(files: Files, path: Path) -> None:
+def remove_tree(files: Files, path: PurePath) -> None:
     """Delete a folder and all it holds."""
     for entry in files.entries(path):
         if entry.is_folder:

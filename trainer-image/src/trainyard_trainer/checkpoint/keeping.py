@@ -7,23 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import PurePath
 
 from trainyard.contract.plan import Lineage, Mark
 
 from trainyard_trainer.checkpoint.record import expendable, history
-from trainyard_trainer.checkpoint.store import Folder, Problem, Stored, owner
+from trainyard_trainer.checkpoint.store import Problem, Store, Stored, owner
 
 
 @dataclass(slots=True)
 class Keeper:
-    """The history of one attempt in its folder.
+    """The history of one attempt in its store.
 
     warn: where a reason and a message go. line: what counts, newest first. good: of these, what this attempt wrote or saw
     verify.
     """
 
-    folder: Folder
+    store: Store
     lineage: Lineage
     keep: int
     job: str
@@ -33,12 +33,12 @@ class Keeper:
     _spared: frozenset[int] | None = None
 
     def candidates(self) -> tuple[tuple[Stored, ...], tuple[Problem, ...]]:
-        """Claim the folder, and inherit what may be resumed from, newest first.
+        """Claim the store, and inherit what may be resumed from, newest first.
 
         Also what of the history cannot be read or taken over, and why.
         """
-        self.folder.claim(self.job)
-        found = self.folder.find()
+        self.store.claim(self.job)
+        found = self.store.find()
         earlier = {mark.attempt for mark in self.lineage.history}
         unreadable = [(path, problem) for path, problem in found.unreadable if owner(path) in earlier]
         for path, problem in unreadable:
@@ -50,10 +50,10 @@ class Keeper:
         if resume is not None and (not line or line[0].mark != resume):
             self.warn(
                 "CheckpointMissing",
-                f"{self.folder.root}: no commit of step {resume.step} by attempt {resume.attempt} is there",
+                f"{self.store.root}: no commit of step {resume.step} by attempt {resume.attempt} is there",
             )
-        self.folder.clear(found.unfinished, earlier)
-        inherited = [(places[record.mark], self.folder.inherit(places[record.mark])) for record in line]
+        self.store.clear(found.unfinished, earlier)
+        inherited = [(places[record.mark], self.store.inherit(places[record.mark])) for record in line]
         lost = [taken for _, taken in inherited if isinstance(taken, Problem)]
         for problem in lost:
             self.warn("CheckpointUnreadable", str(problem))
@@ -82,16 +82,16 @@ class Keeper:
             for stored in self.line:
                 if stored.record.mark in gone:
                     try:
-                        self.folder.delete(stored.path)
+                        self.store.delete(stored.path)
                     except OSError as error:
                         self.warn("CheckpointNotDeleted", f"{stored.path}: {error}")
             self._abandon()
         self.line = [stored for stored in self.line if stored.record.mark not in gone]
 
-    def discard(self, path: Path) -> None:
+    def discard(self, path: PurePath) -> None:
         """Free the room that a failed save takes: all ranks have agreed that it failed, so nobody writes there."""
         try:
-            self.folder.discard(path)
+            self.store.discard(path)
         except OSError as error:
             self.warn("CheckpointNotDeleted", f"{path}: {error}")
 
@@ -100,6 +100,6 @@ class Keeper:
         spared, self._spared = self._spared, None
         if spared is not None:
             try:
-                self.folder.abandon(spared)
+                self.store.abandon(spared)
             except OSError as error:
-                self.warn("CheckpointNotDeleted", f"{self.folder.root}: {error}")
+                self.warn("CheckpointNotDeleted", f"{self.store.root}: {error}")

@@ -5,34 +5,39 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import Final
 
 from trainyard_trainer.checkpoint.distributed import NothingVerifies
+from trainyard_trainer.checkpoint.objects import Url
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.store import WrongFolder
 from trainyard_trainer.configuration import BadConfiguration
 
-FIELD: Final = "spec.checkpoint.volume"
 LASTING: Final = {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG}
 """What keeps a folder from being written to until somebody changes the pod or the volume."""
 
 
 @contextmanager
-def lasting_errors_are_the_users() -> Iterator[None]:
+def lasting_errors_are_the_users(root: PurePath) -> Iterator[None]:
     """Raises BadConfiguration for what ends the same way however often it is tried; the rest passes."""
+    field = "spec.checkpoint.url" if isinstance(root, Url) else "spec.checkpoint.volume"
     try:
         yield
     except WrongFolder as error:
-        raise BadConfiguration(f"{FIELD}: {error}") from error
+        raise BadConfiguration(f"{field}: {error}") from error
     except NothingVerifies as error:
         if error.lasting:
-            raise BadConfiguration(f"{FIELD}: {error}") from error
+            raise BadConfiguration(f"{field}: {error}") from error
         raise
     except OSError as error:
         if error.errno in LASTING:
-            raise BadConfiguration(
-                f"{FIELD}: {error.filename}: {error.strerror}; mount it so that the trainer may write to it"
-            ) from error
+            remedy = (
+                "give the pods credentials that may list, read, write and delete there"
+                if isinstance(root, Url)
+                else "mount it so that the trainer may write to it"
+            )
+            raise BadConfiguration(f"{field}: {error.filename}: {error.strerror}; {remedy}") from error
         raise
 
 

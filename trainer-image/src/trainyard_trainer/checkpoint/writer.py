@@ -1,4 +1,4 @@
-"""How DCP's writer and reader reach the files: through `Files`, hashing on the way out.
+"""How DCP's writer and reader reach the files: through `Streams`, hashing on the way out.
 
 The hash is of the very bytes that are handed to the file system, computed where they are written (in the daemon where a
 process of its own writes), and comes back to every rank with DCP's own metadata.
@@ -11,7 +11,7 @@ import io
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, BinaryIO, cast
 
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from trainyard_trainer.checkpoint.files import Files
+from trainyard_trainer.checkpoint.files import Streams
 from trainyard_trainer.checkpoint.record import StoredFile
 
 
@@ -36,11 +36,11 @@ class Writer(FileSystemWriter):
     whichever rank still writes, and DCP makes that the end of the save on all.
     """
 
-    def __init__(self, path: Path, files: Files, cancelled: Tensor) -> None:
+    def __init__(self, path: PurePath, streams: Streams, cancelled: Tensor) -> None:
         # A stream syncs itself when it is closed. Copying ahead is for tensors on a GPU; these are not.
-        super().__init__(path, sync_files=False, overwrite=False, per_thread_copy_ahead=0)
-        self._through = _Through(files, cancelled)
-        self.fs = self._through
+        super().__init__("", sync_files=False, overwrite=False, per_thread_copy_ahead=0)
+        self._through = _Through(streams, cancelled)
+        self.fs, self.path = self._through, path
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """The results of this rank, with its files."""
@@ -70,14 +70,14 @@ class _Written(list[WriteResult]):
 class Reader(FileSystemReader):
     """Reads as DCP does."""
 
-    def __init__(self, path: Path, files: Files) -> None:
-        super().__init__(path)
-        self.fs = _Through(files)
+    def __init__(self, path: PurePath, streams: Streams) -> None:
+        super().__init__("")
+        self.fs, self.path = _Through(streams), path
 
 
 class _Through(FileSystem):
-    def __init__(self, files: Files, cancelled: Tensor | None = None) -> None:
-        self._files = files
+    def __init__(self, streams: Streams, cancelled: Tensor | None = None) -> None:
+        self._streams = streams
         self._cancelled = cancelled
         self._written: dict[str, tuple[int, str]] = {}
 
@@ -86,12 +86,14 @@ class _Through(FileSystem):
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
-        path = Path(path)
+        place = cast(PurePath, path)
         if mode == "rb":
-            with self._files.read(path) as reading:
+            with self._streams.read(place) as reading:
                 yield cast(io.IOBase, reading)
             return
-        stream = _HashingStream(self._files, path, self._cancelled)
+        # DCP renames its index when it is whole. Here the commit makes it count, so it has its name from the beginning.
+        place = place.with_name(place.name.removesuffix(".tmp"))
+        stream = _HashingStream(self._streams, place, self._cancelled)
         try:
             yield stream
             stream.close()
@@ -101,17 +103,20 @@ class _Through(FileSystem):
             raise
         finally:
             stream.abandon()
-        self._written[path.name] = (stream.size, stream.digest.hexdigest())
+        self._written[place.name] = (stream.size, stream.digest.hexdigest())
 
-    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        self._files.rename(Path(path), Path(new_path))
-        self._written[Path(new_path).name] = self._written.pop(Path(path).name)
+    def concat_path(self, path: str | os.PathLike[str], suffix: str) -> str | os.PathLike[str]:
+        return cast(PurePath, path) / suffix
 
-    def rm_file(self, path: str | os.PathLike[str]) -> None:
-        self._files.unlink(Path(path))
+    def exists(self, path: str | os.PathLike[str]) -> bool:
+        """Nothing is there: the directory was new, and made, and made durable, before any rank writes."""
+        return False
 
     def mkdir(self, path: str | os.PathLike[str]) -> None:
-        """It is there: made, and made durable, before any rank writes."""
+        """It is there."""
+
+    def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
+        """It has this name."""
 
 
 class _HashingStream(io.BufferedIOBase):
@@ -120,10 +125,10 @@ class _HashingStream(io.BufferedIOBase):
     error: the first that a write ended with.
     """
 
-    def __init__(self, files: Files, path: Path, cancelled: Tensor | None) -> None:
-        self._files = files
+    def __init__(self, streams: Streams, path: PurePath, cancelled: Tensor | None) -> None:
+        self._streams = streams
         self._cancelled = cancelled
-        self._raw: BinaryIO | None = files.create(path)
+        self._raw: BinaryIO | None = streams.create(path)
         self.digest = hashlib.sha256()
         self.size = 0
         self.error: Exception | None = None
@@ -158,7 +163,7 @@ class _HashingStream(io.BufferedIOBase):
 
     def close(self) -> None:
         if self._raw is not None:
-            self._files.sync(self._raw)
+            self._streams.sync(self._raw)
             self._raw.close()
             self._raw = None
         super().close()
