@@ -234,6 +234,52 @@ time.sleep(100)
     assert launcher.words.step == 1
 
 
+def test_the_rank_that_never_entered_the_collective_is_named_where_all_stand_still(tmp_path):
+    script = """
+print("up")
+wait_for("both-up")
+step(1)
+waits = "" if RANK == 1 else "all_reduce 5 of default_pg"
+while True:  # every heart beats on
+    say.beat(entered=4 if RANK == 1 else 5, waits_in=waits, memory_bytes=1, cpu_seconds=0.0)
+    time.sleep(0.05)
+"""
+    plan = a_plan(procs=3, process_group_timeout_seconds=0.1)
+    before = "import trainyard_trainer.launch.hang as h; h.MARGIN_SECONDS = 2"
+    with launched(tmp_path, script, plan=plan, before=before) as launcher:
+        for rank in range(3):
+            launcher.says(f"[rank {rank}] up")
+        launcher.opens("both-up")
+        status = launcher.reaches(lambda status: len([at for at in status.ranks if at.waits_in]) == 2)
+        assert {at.rank: at.entered for at in status.ranks} == {0: 5, 1: 4, 2: 5}
+        assert launcher.wait() == Exit.HANG
+    words = launcher.words
+    assert (words.fault.rank, words.behind.rank, words.behind.waits_in) == (1, 1, "")
+    assert words.cause.endswith("; it has not entered all_reduce 5 of default_pg, in which ranks 0, 2 wait")
+
+
+def test_a_frozen_process_is_a_hang_before_its_first_step_as_well(tmp_path):
+    script = """
+say.phase(Phase.LOAD, 0)
+say.beat(entered=0, waits_in="", memory_bytes=1, cpu_seconds=0.0)
+print("up")
+wait_for("both-up")
+if RANK == 1: os.kill(os.getpid(), signal.SIGSTOP)
+while True:
+    say.beat(entered=0, waits_in="", memory_bytes=1, cpu_seconds=0.0)
+    time.sleep(0.05)
+"""
+    plan = a_plan(procs=2, process_group_timeout_seconds=0.1)
+    before = "import trainyard_trainer.launch.hang as h; h.MARGIN_SECONDS = 4"
+    with launched(tmp_path, script, plan=plan, before=before) as launcher:
+        launcher.says("[rank 0] up")
+        launcher.says("[rank 1] up")
+        launcher.opens("both-up")
+        assert launcher.wait() == Exit.HANG
+    assert launcher.words.fault.rank == 1
+    assert launcher.words.cause.startswith("rank 1 is frozen: silent for ")
+
+
 def test_frozen_and_thawed_it_blames_nobody_for_the_time_between(tmp_path):
     script = "step(1); until_stopped(); save_and_leave(1)"
     before = """
