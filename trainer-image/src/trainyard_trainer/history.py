@@ -55,9 +55,10 @@ class History:
     """The file, open at its end. Lines are flushed at every step, and synced when a checkpoint is committed."""
 
     def __init__(self, folder: Path, attempt: int, resumed_step: int) -> None:
-        """missing: how many of the steps up to `resumed_step` have no line."""
+        """missing: how many of the steps up to `resumed_step` have no line. losses: of the others, in order."""
         kept = [line for line in _lines(folder / NAME) if line["step"] <= resumed_step]
         self.missing = len(set(range(1, resumed_step + 1)) - {line["step"] for line in kept})
+        self.losses = [float.fromhex(line["loss"]) for line in kept]
         self._attempt = attempt
         temporary = folder / f".{NAME}.attempt-{attempt}"
         self._stream = temporary.open("w", encoding="utf-8")

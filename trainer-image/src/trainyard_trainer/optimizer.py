@@ -11,12 +11,24 @@ from trainyard.api.trainer import OptimizerConfig
 
 
 def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
-    """Of a step (from 1): a linear rise over the warm-up, then half a cosine down to the final rate at the last step."""
+    """Of a step (from 1): a linear rise over the warm-up, then by the schedule down to the final rate at the last step.
+
+    It is final + (rate - final) x left. With p the part of the steps after the warm-up that is done, left is (1 + cos(pi p)) / 2
+    for cosine (Loshchilov and Hutter 2017) and 1 - p for linear; for wsd it is 1, and in the decay the part of that which is to
+    come (Hu et al. 2024, MiniCPM).
+    """
     if step <= config.warmup_steps:
         return config.learning_rate * step / config.warmup_steps
     progress = (step - config.warmup_steps) / max(1, steps - config.warmup_steps)
     final = config.learning_rate * config.final_fraction
-    return final + (config.learning_rate - final) * (1 + math.cos(math.pi * min(1.0, progress))) / 2
+    match config.schedule:
+        case "cosine":
+            left = (1 + math.cos(math.pi * min(1.0, progress))) / 2
+        case "linear":
+            left = 1 - min(1.0, progress)
+        case "wsd":
+            left = max(0.0, min(1.0, (steps - step) / (config.decay_fraction * steps)))
+    return final + (config.learning_rate - final) * left
 
 
 def adamw(model: nn.Module, config: OptimizerConfig) -> AdamW:

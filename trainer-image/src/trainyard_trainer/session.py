@@ -199,9 +199,7 @@ class Session:
         due = self._save or (every is not None and step % every == 0)
         if due and self._busy:
             if not self._late:
-                self._warn(
-                    "SaveLate", f"step {step}: the save before is still being written; the next one waits for it"
-                )
+                self.warn("SaveLate", f"step {step}: the save before is still being written; the next one waits for it")
             self._save = self._late = True
             return False
         return due
@@ -215,7 +213,7 @@ class Session:
             state = self._state.of(model, optimizer)
             began = time.monotonic()
             with lasting_errors_are_the_users(store.store.root):
-                record = store.load(state, lambda record: self._state.fits(record, training, self._warn))
+                record = store.load(state, lambda record: self._state.fits(record, training, self.warn))
             read_bytes, seconds = record.bytes if record else 0, time.monotonic() - began
             self.report.save_expected(*expected_seconds(state_bytes(state.values()), read_bytes, seconds))
             self.resumed = record is not None
@@ -299,6 +297,29 @@ class Session:
         self.save(model, optimizer, samples, training, wait=True)
         faulthandler.cancel_dump_traceback_later()
 
+    def roll_back(self, model: nn.Module, optimizer: Optimizer) -> int | None:
+        """Fill model and optimizer with what was committed last, and return its step; None where nothing was. The steps done stay
+        done: this is for a step that went astray, not for doing it again."""
+        if self._store is None:
+            return None
+        self.report.phase(Phase.LOAD, self.steps_done)
+        self._finish()
+        record = self._store.reload(self._state.of(model, optimizer))
+        self.report.phase(Phase.TRAIN, self.steps_done)
+        return record.step if record is not None else None
+
+    def losses(self, most: int) -> tuple[float, ...]:
+        """Of the last steps before this attempt, oldest first; as far as the history knows them."""
+        known = [self._history.losses[-most:] if self._history is not None else []]
+        dist.broadcast_object_list(known, src=0)
+        return tuple(known[0])
+
+    def warn(self, reason: str, message: str) -> None:
+        """Say what is amiss, once for all ranks: in the log, and where the operator hears it."""
+        if self.rank == 0:
+            log.warning("%s: %s", reason, message)
+            self.report.warned(reason, message)
+
     def close(self) -> None:
         """See the save under way to its end, and end the history file."""
         if self._store is not None and self._store.flight is not None:
@@ -350,7 +371,7 @@ class Session:
             else:
                 last = self._store.last
                 kept = f"the newest is that of step {last.record.step}" if last else "there is none yet"
-                self._warn("SaveFailed", f"{error}; training goes on, {kept}")
+                self.warn("SaveFailed", f"{error}; training goes on, {kept}")
 
     def _one_is_in_the_way(self, store: Checkpoints, grace_seconds: float) -> bool:
         """Whether the save under way is of an earlier step and is to be given up: as rank 0 estimates, for all."""
@@ -383,7 +404,7 @@ class Session:
             yield
         except OSError as error:
             self._history = None
-            self._warn("HistoryNotWritten", f"history.jsonl: {error.strerror}; the steps from now on will be missing")
+            self.warn("HistoryNotWritten", f"history.jsonl: {error.strerror}; the steps from now on will be missing")
 
     def _next_attempt(self, root: Root) -> tuple[int, Lineage]:
         """Without an operator: each start is a new attempt that goes on from the newest commit there is."""
@@ -396,14 +417,9 @@ class Session:
             return
         self._history = lines_at(root_of(self._settings.folder), self.attempt, step)
         if self._history.missing:
-            self._warn(
+            self.warn(
                 "HistoryGap", f"history.jsonl lacks {self._history.missing} of the {step} steps before this attempt"
             )
-
-    def _warn(self, reason: str, message: str) -> None:
-        if self.rank == 0:
-            log.warning("%s: %s", reason, message)
-            self.report.warned(reason, message)
 
 
 def describe(assignment: Assignment, data: str) -> Training:

@@ -15,6 +15,8 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
+from math import prod
 
 import torch
 import torch.distributed as dist
@@ -27,6 +29,7 @@ from trainyard_trainer.data.ahead import Ahead
 from trainyard_trainer.data.batches import Batches, batches_of
 from trainyard_trainer.data.corpus import Corpus
 from trainyard_trainer.data.sources import corpus_of
+from trainyard_trainer.divergence import Watch
 from trainyard_trainer.ledger import COUNTED_STEP, Ledger, predicted
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.huggingface import Pretrained
@@ -39,29 +42,29 @@ from trainyard_trainer.parallel.rendezvous import StoppedEarly
 from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.preflight.gang import PreflightFailed
 from trainyard_trainer.report import Phase, Reporter
+from trainyard_trainer.scaling import PRECISIONS, Scaler
 from trainyard_trainer.session import Session, describe
 from trainyard_trainer.utilization import Utilization
 
 log = logging.getLogger("trainyard_trainer")
 
 
-class Diverged(ArithmeticError):
-    """The loss or the gradient is no longer a finite number."""
-
-
 def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     """From wherever the lineage ends to the last step, or to the step at which all ranks agree to stop."""
     config = task.trainer
-    torch.use_deterministic_algorithms(session.device.type == "cpu")
+    deterministic(config.deterministic, session.device)
     training = describe(task, text.digest)
     agree_on_data(session, text)
 
     with torch.device("meta"):
         model = Transformer.of(config.model)
+    model.recompute(config.activation_checkpointing == "block")
+    if config.compile:
+        model.compile_blocks()
     size = sum(parameter.numel() for parameter in model.parameters())
-    precision = torch.bfloat16 if config.precision == "bfloat16" else None
     places = Places.of(task.plan, session.ranks, local_environment()[3])
-    spread = Spread(model, session.mesh, session.device, config.parallel, precision, places.nested(session.mesh))
+    nested = places.nested(session.mesh)
+    spread = Spread(model, session.mesh, session.device, config.parallel, PRECISIONS[config.precision], nested)
     optimizer = adamw(model, config.optimizer)
 
     axes = axes_of(session.mesh)
@@ -86,6 +89,8 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     session.report.phase(Phase.WARM_UP, step)
     digest = batches.order.digest(step) if step else ""
     first = step + 1
+    scaler = Scaler(config.precision)
+    watch = Watch(config.divergence, session.losses(config.divergence.spike_window))
     utilization = Utilization.of(config, session.device, session.ranks)
     ledger = Ledger(session.mesh, places)
     ahead = Ahead(batches, session.asked_to_stop, session.report)
@@ -99,15 +104,27 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
         with ledger.counting(counted):
             micro_batches = ahead.take(step)
             ahead.fetch(step + 1)
-            loss = spread.learn(micro_batches, batches.global_tokens)
+            mine = spread.learn(micro_batches, batches.global_tokens, scaler.scale)
         data_seconds = ahead.wait(step - 1)
         with ledger.counting(counted, together=True):
-            loss, squared = session.sum_over_ranks(loss, spread.norm_squared())
-        if not (loss < float("inf") and squared < float("inf")):
-            raise Diverged(f"step {step}: loss {loss}, squared gradient norm {squared}")
-        spread.clip(squared**0.5, config.optimizer.clip_norm)
-        set_learning_rate(optimizer, learning_rate(step, config.steps, config.optimizer))
-        optimizer.step()
+            sums = session.sum_over_ranks(mine, spread.norm_squared(), batches.part_of_tokens(micro_batches))
+        while scaler.overflows(*sums[:2]):
+            optimizer.zero_grad()
+            mine = spread.learn(micro_batches, batches.global_tokens, scaler.scale)
+            sums = session.sum_over_ranks(mine, spread.norm_squared(), batches.part_of_tokens(micro_batches))
+        # Until now everything was divided by the tokens that could count; now it is known how many do.
+        tokens = max(1, round(sums[2]))
+        rest = batches.global_tokens / tokens
+        loss, norm = sums[0] * rest, sums[1] ** 0.5 * rest / scaler.scale
+        fault = watch.look(step, loss, norm)
+        if fault is None:
+            spread.clip(norm, config.optimizer.clip_norm, by=rest / scaler.scale)
+            set_learning_rate(optimizer, learning_rate(step, config.steps, config.optimizer))
+            optimizer.step()
+        else:
+            optimizer.zero_grad()
+            why = partial(spread.why, micro_batches, batches.global_tokens, scaler.scale, mine)
+            watch.give_up(fault, session, model, optimizer, why)
         optimizer.zero_grad()
 
         digest = batches.order.digest(step)
@@ -115,16 +132,15 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
         session.step_done(
             step,
             loss=loss,
-            tokens=batches.global_tokens,
+            tokens=tokens,
             step_seconds=seconds,
-            grad_norm=squared**0.5,
+            grad_norm=norm,
             samples=digest,
             data_seconds=data_seconds,
-            mfu=utilization.mfu(batches.global_tokens, seconds),
+            mfu=utilization.mfu(tokens, seconds),
         )
         if session.rank == 0 and (step == first or step % config.log_every == 0 or step == config.steps):
-            speed = batches.global_tokens / seconds
-            log.info("step %5d  loss %.4f  %7.0f tokens/s  %.3f s", step, loss, speed, seconds)
+            log.info("step %5d  loss %.4f  %7.0f tokens/s  %.3f s", step, loss, tokens / seconds, seconds)
         if counted:
             ledger.tell(session.report, predicted(config, session.mesh, places), seconds)
         saved = session.should_save(step)
@@ -150,7 +166,7 @@ def cut(config: TrainerConfig, text: Corpus, axes: Sequence[Axis], rank: int) ->
     part, parts = data_place(axes, rank)
     stages = next((axis.size for axis in axes if axis.name == PIPELINE), 1)
     rows = min(data.micro_batch, max(1, -(-data.global_batch // parts) // stages))
-    return batches_of(config, text, rows, part, parts)
+    return batches_of(config, text, rows, part, parts, alike=prod(axis.size for axis in axes) // parts)
 
 
 def agree_on_data(session: Session, text: Corpus) -> None:
@@ -163,6 +179,14 @@ def agree_on_data(session: Session, text: Corpus) -> None:
             f"spec.trainer.data: rank {session.rank} reads {text.files} files with digest {text.digest}, and rank {other} "
             f"reads others ({digests[other]}); put the data where all pods see the same"
         )
+
+
+def deterministic(wanted: bool | None, device: torch.device) -> None:
+    """Use only operations that give the same bits again, where that is wanted; left open, on a CPU, where they cost nothing."""
+    wanted = device.type == "cpu" if wanted is None else wanted
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not without it
+    torch.use_deterministic_algorithms(wanted)
 
 
 def seed_of(seed: int, step: int, part: int) -> int:

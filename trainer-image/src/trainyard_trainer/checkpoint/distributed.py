@@ -146,14 +146,32 @@ class Checkpoints:
                 raise NothingVerifies(self._nothing_verifies(problems), all(problem.lasting for problem in problems))
             return None
         fits(stored.record)
-        try:
-            dcp_load(dict(state), storage_reader=Reader(stored.path, self.store.streams), process_group=self._all.group)
-        except CheckpointException as error:
-            raise LoadFailed(f"{stored.path}: {_first_failure(error, self.rank)}") from error
+        self._read(stored, state)
         self._keeper.loaded(candidates[candidates.index(stored) :])
         self.last = stored
         self.report.resumed_from(stored.record.step, stored.record.attempt, str(stored.path))
         return stored.record
+
+    def reload(self, state: Mapping[str, Tensor]) -> CommitRecord | None:
+        """Fill `state` from what this attempt saved or loaded last; None where there is nothing. None may be in flight.
+
+        Raises LoadFailed where it does not verify any more, or cannot be read.
+        """
+        stored = self.last
+        if stored is None:
+            return None
+        mine = stored.record.files[self.rank :: self.ranks]
+        problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
+        if problem is not None:
+            raise LoadFailed(f"{stored.path}: {problem}")
+        self._read(stored, state)
+        return stored.record
+
+    def _read(self, stored: Stored, state: Mapping[str, Tensor]) -> None:
+        try:
+            dcp_load(dict(state), storage_reader=Reader(stored.path, self.store.streams), process_group=self._all.group)
+        except CheckpointException as error:
+            raise LoadFailed(f"{stored.path}: {_first_failure(error, self.rank)}") from error
 
     def warm(self, state: Mapping[str, Tensor]) -> None:
         """Do before the first step what would make the first save slow."""

@@ -36,7 +36,8 @@ class Batch(NamedTuple):
 class Batches:
     """The corpus cut into samples of `sequence_length` tokens, and one rank's way through them.
 
-    rank, ranks: among those that take different samples. masked: whether the documents of a sample are kept apart.
+    rank, ranks: among those that take different samples. alike: how many take the same ones. masked: whether the documents of
+    a sample are kept apart.
     """
 
     corpus: Corpus
@@ -46,6 +47,7 @@ class Batches:
     rank: int
     ranks: int
     masked: bool = False
+    alike: int = 1
     _ends: NDArray[np.int64] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +65,10 @@ class Batches:
         rows = min(self.micro_batch, most)
         for first in range(0, most, rows):
             yield self._batch(mine[first : first + rows], min(rows, most - first))
+
+    def part_of_tokens(self, batches: Iterable[Batch]) -> float:
+        """This rank's term of the number of tokens that count in a step; their sum over all ranks is the number."""
+        return counted(batches) / self.alike if self.masked else self.global_tokens / (self.ranks * self.alike)
 
     def _batch(self, ids: NDArray[np.int64], rows: int) -> Batch:
         tokens = np.zeros((rows, self.sequence_length + 1), dtype=np.int64)
@@ -103,8 +109,8 @@ def order_of(corpus: Corpus, sequence_length: int, global_batch: int, seed: int)
     return Order(corpus.samples(sequence_length), global_batch, seed, corpus.digest, weights)
 
 
-def batches_of(config: TrainerConfig, corpus: Corpus, rows: int, rank: int, ranks: int) -> Batches:
+def batches_of(config: TrainerConfig, corpus: Corpus, rows: int, rank: int, ranks: int, alike: int = 1) -> Batches:
     """As a configuration says. rows: most samples of a micro-batch."""
     data = config.data
     order = order_of(corpus, data.sequence_length, data.global_batch, config.seed)
-    return Batches(corpus, order, data.sequence_length, rows, rank, ranks, data.packing == "masked")
+    return Batches(corpus, order, data.sequence_length, rows, rank, ranks, data.packing == "masked", alike)

@@ -118,6 +118,16 @@ class Transformer(nn.Module):
         if self.tied and self.out is not None and self.embedding is not None:
             self.out.weight = self.embedding.weight
 
+    def recompute(self, wanted: bool) -> None:
+        """Whether blocks keep their inputs alone for the backward pass."""
+        for block in self.blocks.values():
+            block.recomputes = wanted  # type: ignore[assignment]
+
+    def compile_blocks(self, backend: str = "inductor") -> None:
+        """Compile each block for itself: they are alike, so that one compilation serves all; weights are gathered in between."""
+        for block in self.blocks.values():
+            block.compile(backend=backend)
+
     def forward(self, x: Tensor, documents: Tensor | None = None) -> Tensor:
         """documents: B T, a number for each token that is the same within a document and differs from the next one's; None: a
         sample is one document."""

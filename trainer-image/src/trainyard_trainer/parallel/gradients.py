@@ -49,11 +49,12 @@ def norm_squared(held: Mapping[nn.Parameter, int]) -> float:
 
 
 @torch.no_grad()
-def clip(parts: list[Tensor], norm: float, limit: float) -> None:
-    """Scale the gradient down to the norm `limit` if its norm is above it."""
-    if norm > limit:
+def clip(parts: list[Tensor], norm: float, limit: float, by: float = 1.0) -> None:
+    """Multiply the gradient by `by`, after which its norm is `norm`, and scale it down to the norm `limit` if it is above."""
+    factor = by * (limit / norm if norm > limit else 1.0)
+    if factor != 1.0:
         for part in parts:
-            part.mul_(limit / norm)
+            part.mul_(factor)
 
 
 def _local(gradient: Tensor) -> Tensor:

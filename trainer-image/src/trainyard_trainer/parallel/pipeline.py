@@ -79,7 +79,7 @@ class Pipeline:
         inputs = torch.cat([_filled(batch.inputs, rows, 0) for batch in micro_batches]).to(self._device)
         targets = torch.cat([_filled(batch.targets, rows, IGNORED) for batch in micro_batches]).to(self._device)
         apart = [_filled(batch.documents, rows, 0) for batch in micro_batches if batch.documents is not None]
-        documents: dict[str, Any] = {"documents": torch.cat(apart).to(self._device)} if apart else {}  # of use to every stage
+        documents: dict[str, Any] = {"documents": torch.cat(apart).to(self._device)} if apart else {}  # for every stage
         if self._schedule is None:
             self._schedule = self._made(rows, inputs.shape[1], len(micro_batches))
         self._loss = loss

@@ -22,6 +22,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from trainyard.api.trainer import ParallelConfig
 
+from trainyard_trainer import diagnosis
 from trainyard_trainer.data.batches import Batch
 from trainyard_trainer.model.loss import cross_entropy, on_parts
 from trainyard_trainer.model.transformer import Transformer
@@ -54,7 +55,7 @@ class Spread:
         self._vocabulary, width = model.embedding.weight.shape
         stages, tensors = size(mesh, PIPELINE), size(mesh, TENSOR)
         self._tensor_mesh = mesh[TENSOR] if tensors > 1 else None
-        self._tensors = tensors
+        self._tensors, self._stage = tensors, index(mesh, PIPELINE)
 
         if stages > 1:
             pipeline.cut(model, index(mesh, PIPELINE), stages)
@@ -84,17 +85,17 @@ class Spread:
             for name, parameter in model.named_parameters()
         }
 
-    def learn(self, micro_batches: Sequence[Batch], tokens: int) -> float:
-        """Forward and backward with this rank's micro-batches of a step; gradients are summed over all
-        ranks afterwards.
+    def learn(self, micro_batches: Sequence[Batch], tokens: int, scale: float = 1.0) -> float:
+        """Forward and backward with this rank's micro-batches of a step; gradients are summed over all ranks afterwards.
 
-        tokens: that count in the whole step, over all ranks. The answer is this rank's term of the step's mean loss: the sum
-        over all ranks.
+        tokens: that the loss is divided by, those of the whole step, over all ranks. scale: that gradients are multiplied by. The
+        answer is this rank's term of the step's mean loss: the sum over all ranks.
         """
+        divisor = tokens / scale
         with on_parts(self._tensor_mesh is not None):
             if self._pipeline is not None:
                 losses = self._pipeline.learn(
-                    micro_batches, lambda logits, targets: self._loss(logits, targets, tokens)
+                    micro_batches, lambda logits, targets: self._loss(logits, targets, divisor)
                 )
                 self._pipeline.sum_tied()
             else:
@@ -103,20 +104,26 @@ class Spread:
                     with self._summing(n == len(micro_batches)):
                         with self._computing():
                             logits = self._called(batch.inputs.to(self._device), _moved(batch.documents, self._device))
-                        loss = self._loss(logits, batch.targets.to(self._device), tokens)
+                        loss = self._loss(logits, batch.targets.to(self._device), divisor)
                         loss.backward()  # type: ignore[no-untyped-call]
                     losses.append(loss)
-            return sum(float(_whole(loss.detach())) for loss in losses) / self._tensors
+            return sum(float(_whole(loss.detach())) for loss in losses) / self._tensors / scale
+
+    def why(self, micro_batches: Sequence[Batch], tokens: int, scale: float, loss: float) -> str:
+        """Why the numbers of a step are not finite, found by computing it again. loss: what `learn` answered the first time."""
+        return diagnosis.find(
+            self.model, lambda: self.learn(micro_batches, tokens, scale), loss, self._stage, self.norm_squared
+        )
 
     def norm_squared(self) -> float:
         """This rank's contribution to the squared norm of the gradient; the sum over all ranks is the squared norm."""
         return gradients.norm_squared(self._held)
 
-    def clip(self, norm: float, limit: float) -> None:
-        """Scale the gradient, whose norm is known by now, down to the norm `limit`."""
-        gradients.clip(gradients.local_parts(self._held), norm, limit)
+    def clip(self, norm: float, limit: float, by: float = 1.0) -> None:
+        """Multiply the gradient by `by`, after which its norm is `norm`, and scale it down to the norm `limit`."""
+        gradients.clip(gradients.local_parts(self._held), norm, limit, by)
 
-    def _loss(self, logits: Tensor, targets: Tensor, tokens: int) -> Tensor:
+    def _loss(self, logits: Tensor, targets: Tensor, tokens: float) -> Tensor:
         return cross_entropy(logits, targets, self._vocabulary, self._tensor_mesh) / tokens
 
     def _summing(self, last: bool) -> AbstractContextManager[None]:

@@ -1,0 +1,176 @@
+"""A step whose numbers went astray is given up by all ranks alike, as configured, and its cause has a name."""
+
+import json
+import math
+
+from support.processes import TINY, plan_file, run
+from trainyard.api.trainer import DivergenceConfig
+from trainyard.contract.exits import Exit
+from trainyard.contract.plan import Axis
+from trainyard_trainer.diagnosis import Seen, tell
+from trainyard_trainer.divergence import Fault, Watch
+from trainyard_trainer.model import transformer
+from trainyard_trainer.parallel.spread import Spread
+from trainyard_trainer.report import Failed, StepDone, Warned
+from trainyard_trainer.train import main
+
+NAN = float("nan")
+
+
+def watch(losses=(), **given):
+    return Watch(DivergenceConfig.model_validate(given), losses)
+
+
+def test_a_spike_is_above_so_many_medians_of_the_steps_before():
+    seen = watch([2.0] * 8, onSpike="skip", spikeFactor=1.5)
+    assert seen.look(9, 3.0, 1.0) is None
+    assert seen.look(10, 3.01, 1.0) == Fault(
+        10, "loss 3.01, and the median of the steps before is 2", "spec.trainer.divergence.onSpike", "skip", finite=True
+    )
+    assert watch([2.0] * 7, onSpike="skip").look(8, 100.0, 1.0) is None
+    assert watch([2.0] * 8).look(9, 100.0, 1.0) is None
+
+
+def test_what_was_not_finite_is_not_among_the_steps_before():
+    seen = watch([NAN, 2.0] * 8, onSpike="stop", spikeWindow=8)
+    fault = seen.look(17, 2.0, math.inf)
+    assert (fault.what, fault.action, fault.finite) == ("loss 2, norm of the gradient inf", "stop", False)
+    assert seen.look(18, 4.1, 1.0).action == "stop"
+
+
+def test_the_cause_is_the_first_layer_of_the_first_stage_or_the_last_on_the_way_back():
+    fine, late = Seen(1.0, 1.0), Seen(NAN, NAN, gives="blocks.1.attention.out")
+    assert tell([(0, fine), (1, late), (0, Seen(NAN, NAN, gives="blocks.0.norm"))], False).startswith(
+        "rank 2 began it: blocks.0.norm gave numbers that are not finite"
+    )
+    back = [(0, Seen(1.0, 1.0, receives="blocks.0.norm")), (1, Seen(1.0, 1.0, receives="out")), (1, fine)]
+    assert tell(back, False) == "rank 1 began it: a gradient that is not finite came back to out"
+    both = [(0, Seen(NAN, NAN, weight="norm.weight")), (0, Seen(NAN, NAN, weight="norm.weight", gives="norm"))]
+    assert tell(both, False) == "rank 0 has a weight that is not finite: norm.weight, as on ranks 1"
+    assert tell([(0, fine), (0, fine)], False).startswith("every layer gives finite numbers, and what they add up to")
+    assert tell([(0, fine), (0, fine)], True).startswith("computed again everything is finite")
+
+
+def breaks(step, times):
+    """On this rank, the feed-forward of the last layer gives infinities from a step on, so many times."""
+    left, steps, last = [times], [0], []
+    made, forward, learn = transformer.FeedForward.__init__, transformer.FeedForward.forward, Spread.learn
+
+    def make(self, shape):
+        made(self, shape)
+        last[:] = [self]
+
+    def compute(self, x):
+        if steps[0] < step or not left[0] or self is not last[0]:
+            return forward(self, x)
+        left[0] -= 1
+        return forward(self, x) * math.inf
+
+    def count(self, *given):
+        steps[0] += 1
+        return learn(self, *given)
+
+    transformer.FeedForward.__init__, transformer.FeedForward.forward, Spread.learn = make, compute, count
+
+
+def attempt(folder, divergence, attempt=1, step=4, times=100, code=Exit.DONE, **given):
+    """Two ranks, of which the second one's last layer breaks in a step."""
+    folder.mkdir(exist_ok=True)
+    trainer = {**TINY, "divergence": divergence, **given.pop("trainer", {})}
+    environment = plan_file(
+        folder / f"plan-{attempt}.json",
+        folder / "run",
+        trainer=trainer,
+        mesh=[Axis("shard", 2)],
+        attempt=attempt,
+        **given,
+    )
+
+    def work(rank):
+        if rank == 1 and step:
+            breaks(step, times)
+        return main([])
+
+    ended = run(work, 2, folder / f"gang-{attempt}", environments=dict.fromkeys(range(2), environment))
+    assert [end.code for end in ended] == [code] * 2, ended[0].output
+    return ended
+
+
+def warnings(ended):
+    return [(report.reason, report.message) for report in ended[0].reports if isinstance(report, Warned)]
+
+
+def losses(folder):
+    return [
+        float.fromhex(json.loads(line)["loss"]) for line in (folder / "run" / "history.jsonl").read_text().splitlines()
+    ]
+
+
+BROKEN = "step 4: loss nan, norm of the gradient nan; "
+CAUSE = f"{BROKEN}rank 1 began it: blocks.1.feed_forward gave numbers that are not finite"
+COMPUTED = 2
+"""Times that the layer computes in a step: micro-batches of a rank."""
+
+
+def test_training_stops_at_once_and_says_where_it_began(tmp_path):
+    ended = attempt(tmp_path / "stop", {}, code=Exit.FAILURE)
+    for end in ended:
+        (failed,) = (report for report in end.reports if isinstance(report, Failed))
+        assert failed.message == CAUSE
+        assert not failed.configuration
+
+
+def test_a_step_is_skipped_by_all_ranks_and_the_next_takes_the_next_samples(tmp_path):
+    usual = attempt(tmp_path / "usual", {}, step=0)
+    ended = attempt(tmp_path / "skip", {"onNonFinite": "skip"}, times=2 * COMPUTED)
+    skipped = "the weights stay as they were (spec.trainer.divergence.onNonFinite)"
+    assert warnings(ended) == [("StepSkipped", f"{CAUSE}; {skipped}")]
+    found, expected = losses(tmp_path / "skip"), losses(tmp_path / "usual")
+    assert found[:3] == expected[:3]
+    assert math.isnan(found[3])
+    assert found[4] != expected[4]
+    assert all(map(math.isfinite, found[4:]))
+    digests = [[report.digest for report in of[0].reports if isinstance(report, StepDone)] for of in (usual, ended)]
+    assert digests[0] == digests[1]
+
+
+def test_what_does_not_come_again_is_blamed_on_the_machine(tmp_path):
+    ended = attempt(tmp_path / "once", {"onNonFinite": "skip"}, times=COMPUTED)
+    ((reason, message),) = warnings(ended)
+    assert reason == "StepSkipped"
+    assert message.startswith(f"{BROKEN}rank 1 had a loss of nan and has ")
+    assert "computed again: its machine is to be suspected, not the training" in message
+
+
+def test_a_roll_back_takes_the_weights_of_the_last_commit_and_goes_on(tmp_path):
+    """As if the steps since had been skipped one by one."""
+    ended = attempt(tmp_path / "back", {"onNonFinite": "rollback"}, times=2 * COMPUTED, every_steps=2)
+    rolled = "the weights are those of step 2 again (spec.trainer.divergence.onNonFinite)"
+    assert ("RolledBack", f"{CAUSE}; {rolled}") in warnings(ended)
+    attempt(tmp_path / "alike", {"onNonFinite": "skip"}, step=3, times=4 * COMPUTED)
+    found, other = losses(tmp_path / "back"), losses(tmp_path / "alike")
+    assert found[4:] == other[4:]
+    assert math.isfinite(found[2])
+    assert math.isnan(other[2])
+    ended = attempt(tmp_path / "none", {"onNonFinite": "rollback"}, code=Exit.FAILURE)
+    assert f"{CAUSE}; there is no checkpoint to roll back to" in ended[0].output
+
+
+def test_after_so_many_the_training_stops(tmp_path):
+    ended = attempt(tmp_path / "many", {"onNonFinite": "skip", "most": 2}, code=Exit.FAILURE)
+    assert [reason for reason, _ in warnings(ended)] == ["StepSkipped"] * 2
+    assert "2 steps were given up before (spec.trainer.divergence.most)" in ended[0].output
+
+
+def test_a_resumed_training_takes_the_same_for_spikes(tmp_path):
+    """A factor that every other loss exceeds; the losses before are those of the history."""
+    spikes = {"onSpike": "skip", "spikeFactor": 1.0001, "spikeWindow": 8, "most": 100}
+    trainer = {"steps": 24, "optimizer": {"warmupSteps": 0, "learningRate": 1e-4, "finalFraction": 1.0}}
+    whole = attempt(tmp_path / "whole", spikes, step=0, every_steps=14, trainer=trainer)
+    attempt(tmp_path / "cut", spikes, step=0, every_steps=14, trainer={**trainer, "steps": 14})
+    again = attempt(tmp_path / "cut", spikes, attempt=2, step=0, history=[(1, 14)], trainer=trainer)
+    given_up = [message.split(":")[0] for reason, message in warnings(whole) if reason == "StepSkipped"]
+    assert 2 < len(given_up) < 16
+    later = [message.split(":")[0] for reason, message in warnings(again) if reason == "StepSkipped"]
+    assert later == [step for step in given_up if int(step.split()[1]) > 14]
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
