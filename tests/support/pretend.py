@@ -18,6 +18,7 @@ from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark, Plan
 from trainyard.contract.plan import decode as decode_plan
 from trainyard.contract.preflight import Finding, PreflightResult
+from trainyard.contract.sent import Sent
 from trainyard.contract.status import At, Commit, Fault, LastWords, Status, encode_last_words
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
@@ -75,7 +76,8 @@ class Pretend:
     network, by node.
     steps: how many steps a job needs, by name (default: for ever).
     marks: by whose verdicts nodes are marked for all; None: by nobody's.
-    claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank.
+    claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank. sent: what it
+    says that a step sends.
     """
 
     now: float = START
@@ -101,6 +103,7 @@ class Pretend:
     trials: dict[str, Trial] = field(default_factory=dict)
     events: list[tuple[str, str, str]] = field(default_factory=list)
     claims: Callable[[Launcher], Mapping[str, float]] = field(default=lambda launcher: {})
+    sent: Sent | None = None
     places: Callable[[Launcher, int], tuple[At, ...]] = field(default=lambda launcher, rank: ())
     verdict: Callable[[act.TryPod], Trial] | None = None
     interrupt: Callable[[act.Action], bool] | None = None
@@ -603,6 +606,7 @@ class Pretend:
                 network=self.networks.get(pod.node, PodNetwork()),
                 preflight=launcher.preflight,
                 phase_seconds=self.claims(launcher),
+                sent=self.sent,
                 ranks=self.places(launcher, pod.membership.rank),
             )
             self.answers[pod.uid] = dataclasses.replace(known, status=status, time=self.now, error="")

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.launching import a_plan
 from trainyard.contract.plan import Mark
+from trainyard.contract.sent import MOST_NAMES
 from trainyard.contract.status import Commit
 from trainyard_trainer import report
-from trainyard_trainer.launch import hang, metrics
+from trainyard_trainer.launch import hang, metrics, sending
 from trainyard_trainer.launch.ending import Notice
 from trainyard_trainer.launch.hang import furthest_behind, patience_seconds
 from trainyard_trainer.launch.metrics import Measured
@@ -198,6 +199,27 @@ def test_what_goes_over_the_wire_and_how_much_of_its_time_is_exposed_are_told():
     assert 'trainyard_trainer_communication_seconds{rank="0"} 0.25\n' in text
     assert 'trainyard_trainer_communication_exposed_seconds{rank="0"} 0.125\n' in text
     assert 'trainyard_trainer_communication_step_seconds{rank="0"} 0.0\n' in text
+
+
+def test_a_status_sums_up_what_a_step_sends_by_class_and_by_level():
+    assert sending.sent(Progress()) is None
+    figures = {"predicted_bytes": 8.0, "wire_bytes": 12.0, "predicted_wire_bytes": 12.0, "seconds": 0.25, "count": 1}
+    lines = [
+        report.SentInStep(at=0.0, rank=0, axis="shard", data=data, collective=how, level=level, bytes=8, **figures)
+        for data, how, level in (
+            ("gradients", "reduce-scatter", "leaf"), ("gradients", "all-reduce", "spine"), ("control", "all-reduce", "spine")
+        )
+    ]  # fmt: skip
+    overlapped = report.Overlapped(at=0.0, rank=0, communication_seconds=0.5, exposed_seconds=0.25, step_seconds=1.0)
+    found = sending.sent(after(*lines, overlapped))
+    assert found.data == {"control": 8.0, "gradients": 16.0}
+    assert (found.size_bytes, found.predicted_bytes, found.wire_bytes, found.predicted_wire_bytes) == (24, 24, 36, 36)
+    assert found.level_bytes == {"leaf": 12.0, "spine": 24.0}
+    assert found.level_seconds == {"leaf": 0.25, "spine": 0.5}
+    assert (found.communication_seconds, found.exposed_seconds, found.step_seconds) == (0.5, 0.25, 1.0)
+    strangers = (replace(lines[0], data=f"d{n}", level="l" * n) for n in range(1, 30))
+    bounded = sending.sent(after(*strangers))
+    assert (len(bounded.data), len(bounded.level_bytes)) == (MOST_NAMES, MOST_NAMES)
 
 
 # Silence

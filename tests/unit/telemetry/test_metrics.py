@@ -18,6 +18,7 @@ from trainyard.api.training_job import (
     Stop,
     TrainingJobStatus,
 )
+from trainyard.contract.sent import Sent
 from trainyard.contract.status import Status
 from trainyard.lifecycle.goodput import CAUSES
 from trainyard.telemetry.metrics import CYCLE_BUDGET_SECONDS, Metrics, changed
@@ -98,7 +99,8 @@ def test_a_job_says_where_its_time_went_who_is_slow_and_what_a_save_would_take()
     )
     other = a_job("o", phase=Phase.PENDING, last_failure=failed, waiting_since=5.0)
     pod = a_member(job, 0, "a")
-    said = Status(pod.uid, 1, "digest", 0, "training", step=1, mfu=0.41, grad_norm=1.5, memory_bytes=7)
+    sent = Sent({"gradients": 96.0}, 96.0, 168.0, 160.0, {"spine": 168.0}, {"spine": 0.5}, 0.5, 0.25, 1.0)
+    said = Status(pod.uid, 1, "digest", 0, "training", step=1, mfu=0.41, grad_norm=1.5, memory_bytes=7, sent=sent)
     metrics = shown(
         World(
             nodes={"b": a_node("b")},
@@ -116,6 +118,11 @@ def test_a_job_says_where_its_time_went_who_is_slow_and_what_a_save_would_take()
     assert value(metrics, "trainyard_job_mfu", **name) == 0.41
     assert value(metrics, "trainyard_job_gradient_norm", **name) == 1.5
     assert value(metrics, "trainyard_job_memory_bytes", **name) == 7
+    assert value(metrics, "trainyard_job_sent_bytes", **name, data="gradients") == 96.0
+    assert value(metrics, "trainyard_job_sent_wire_bytes", **name, level="spine") == 168.0
+    assert value(metrics, "trainyard_job_sent_predicted_wire_bytes", **name) == 160.0
+    assert value(metrics, "trainyard_job_communication_seconds", **name) == 0.5
+    assert value(metrics, "trainyard_job_communication_exposed_seconds", **name) == 0.25
     assert value(metrics, "trainyard_job_durable_in_seconds", **name) == 9.0
     assert value(metrics, "trainyard_job_waiting_since_timestamp_seconds", namespace="team", job="o") == 5.0
     assert value(metrics, "trainyard_job_waiting_since_timestamp_seconds", **name) is None

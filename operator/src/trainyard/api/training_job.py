@@ -27,6 +27,7 @@ from trainyard.api.model import (
     positive_duration,
 )
 from trainyard.api.parallelism import AUTO, Parallelism
+from trainyard.api.sent import SentInStep
 from trainyard.api.template import TEMPLATE_SCHEMA, is_our_image, requested_accelerators, trainer_container
 from trainyard.api.trainer import TrainerConfig
 
@@ -362,6 +363,8 @@ class Progress(ApiModel):
     """Model FLOP utilisation, 0 to 1; left out where the accelerator's peak is not known."""
     memory_bytes: int | None = None
     """Most memory that a worker of rank 0's pod has taken: of its GPU, or of the process where it has none."""
+    sent: SentInStep | None = None
+    """What a step sends; left out until it was counted."""
     eta: Time | None = None
     """When the last step will be done at this pace; left out where it is not known which is the last."""
     durable_seconds: float | None = None

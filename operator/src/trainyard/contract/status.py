@@ -14,6 +14,7 @@ from trainyard.contract.codec import dumps, loads
 from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
+from trainyard.contract.sent import Sent
 from trainyard.contract.words import StrEnum
 
 LAST_WORDS_BYTES = 3500
@@ -89,7 +90,7 @@ class Status:
     commit: the newest checkpoint known to be durable. resumed: the commit that this attempt started from.
     durable_seconds: estimate of how long a save would take from now until durable; None while unknown. durable_basis: what it
     rests on. ranks: where the workers are. phase_seconds: of the first worker, seconds of this attempt by phase. grad_norm, mfu:
-    of the most recent report. memory_bytes: of the worker that took most.
+    of the most recent report. memory_bytes: of the worker that took most. sent: in a step of the first worker.
     network: what the pod found of its network; None until it has looked. preflight: how that ended, on all pods the same; None
     before, and where nothing was to be checked. trouble: what the libraries complained of, the likeliest cause first.
     ended: the last words of this attempt, where its workers have ended and the launcher waits for a later plan; ended_time: since
@@ -117,6 +118,7 @@ class Status:
     grad_norm: float | None = None
     mfu: float | None = None
     memory_bytes: int | None = None
+    sent: Sent | None = None
     fault: Fault | None = None
     warnings: tuple[str, ...] = ()
     network: PodNetwork | None = None

@@ -6,7 +6,9 @@ A status that has nothing new but progress is written every few seconds at most:
 from __future__ import annotations
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
+from trainyard.api.sent import SentData, SentInStep, SentOver
 from trainyard.api.training_job import Progress, SavedCheckpoint, TrainingJobStatus
+from trainyard.contract.sent import Sent
 from trainyard.contract.status import Status
 from trainyard.lifecycle import closing, conditions, deadlines
 from trainyard.lifecycle.gang import Gang, Seat, runs_own_script
@@ -39,6 +41,8 @@ def _trains(job: Job, seat: Seat, now: float) -> bool:
     if seat.running is None:
         return False
     if seat.status is not None:
+        if seat.status.ended is not None:
+            return False
         spoken = seat.status.first_step_time is not None or seat.status.phase in ("training", "saving", "stopping")
         return spoken or runs_own_script(job)
     return seat.unreached(now) or job.status.running_at is not None
@@ -73,6 +77,7 @@ def _progress(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> Tr
         grad_norm=_short(leader.grad_norm),
         mfu=_short(leader.mfu),
         memory_bytes=leader.memory_bytes,
+        sent=_sent(leader.sent),
         eta=_eta(job, leader, now),
         durable_seconds=_short(durable),
         durable_basis=basis,
@@ -82,6 +87,25 @@ def _progress(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> Tr
     if old is not None and old.step == new.step and old.loss == new.loss:  # the rest moves with every look at it
         return status
     return status.but(progress=new)
+
+
+def _sent(said: Sent | None) -> SentInStep | None:
+    if said is None:
+        return None
+    return SentInStep(
+        data=tuple(SentData(data=name, bytes=round(size_bytes)) for name, size_bytes in said.data.items()),
+        bytes=round(said.size_bytes),
+        predicted_bytes=round(said.predicted_bytes),
+        wire_bytes=round(said.wire_bytes),
+        predicted_wire_bytes=round(said.predicted_wire_bytes),
+        levels=tuple(
+            SentOver(level=name, wire_bytes=round(over), seconds=_short(said.level_seconds.get(name, 0.0)) or 0.0)
+            for name, over in said.level_bytes.items()
+        ),
+        communication_seconds=_short(said.communication_seconds),
+        exposed_seconds=_short(said.exposed_seconds),
+        step_seconds=_short(said.step_seconds),
+    )
 
 
 def _eta(job: Job, leader: Status, now: float) -> float | None:

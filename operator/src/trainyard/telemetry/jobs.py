@@ -6,11 +6,12 @@ Made from the last world at each scrape, so a job that ended or was deleted has 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
 
+from trainyard.contract.sent import Sent
 from trainyard.contract.status import Status
 from trainyard.lifecycle.goodput import CAUSES
 from trainyard.world.records import Job, World
@@ -53,6 +54,7 @@ def job_families(world: World) -> Iterator[GaugeMetricFamily]:
         "Most memory that a worker has taken, of those whose launchers answer.",
         ((job, _most(members.values())) for job in jobs if (members := answers.get(job.uid, {}))),
     )
+    yield from _sent([(job, said.sent) for job, said in first if said.sent is not None])
     yield _one(
         "durable_in_seconds",
         "How long a save from now would take, as estimated.",
@@ -71,6 +73,30 @@ def _one(name: str, about: str, values: Iterable[tuple[Job, float | None]]) -> G
     for job, value in values:
         if value is not None:
             family.add_metric([job.namespace, job.name], value)
+    return family
+
+
+def _sent(jobs: Sequence[tuple[Job, Sent]]) -> Iterator[GaugeMetricFamily]:
+    """What one step of rank 0 sends, counted in the third step of the attempt."""
+    yield _by(
+        "sent_bytes", "Logical bytes of a step of rank 0, by class.", "data", ((job, sent.data) for job, sent in jobs)
+    )
+    yield _by(
+        "sent_wire_bytes", "What its interface sends of them.", "level", ((job, sent.level_bytes) for job, sent in jobs)
+    )
+    predicted = ((job, sent.predicted_wire_bytes) for job, sent in jobs)
+    yield _one("sent_predicted_wire_bytes", "The same by the planner's formulas, over all levels.", predicted)
+    communication = ((job, sent.communication_seconds) for job, sent in jobs)
+    yield _one("communication_seconds", "Time of that step in which anything was on its way.", communication)
+    exposed = ((job, sent.exposed_seconds) for job, sent in jobs)
+    yield _one("communication_exposed_seconds", "Time of that step in which training waited for it.", exposed)
+
+
+def _by(name: str, about: str, label: str, values: Iterable[tuple[Job, Mapping[str, float]]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"trainyard_job_{name}", about, labels=[*_LABELS, label])
+    for job, figures in values:
+        for key, value in figures.items():
+            family.add_metric([job.namespace, job.name, key], value)
     return family
 
 

@@ -255,6 +255,40 @@ ROWS: Final = (
         ),
     ),
     Row(
+        "What a step sends",
+        (
+            Panel(
+                "Logical bytes by class",
+                "Of a step of rank 0, as counted at its process groups.",
+                "bytes",
+                (Query(f"max by (namespace, job, data) (trainyard_job_sent_bytes{_JOB})", "{{job}} {{data}}"),),
+            ),
+            Panel(
+                "On the wire, by level",
+                "What rank 0's interface sends in a step over each level of the network, and the planner's prediction of all.",
+                "bytes",
+                (
+                    Query(f"max by (namespace, job, level) (trainyard_job_sent_wire_bytes{_JOB})", "{{job}} {{level}}"),
+                    Query(
+                        f"max by (namespace, job) (trainyard_job_sent_predicted_wire_bytes{_JOB})", "{{job}} predicted"
+                    ),
+                ),
+            ),
+            Panel(
+                "Communication, exposed and in all",
+                "Time of a step in which anything was on its way, and in which training waited for it.",
+                "s",
+                (
+                    Query(f"max by (namespace, job) (trainyard_job_communication_seconds{_JOB})", "{{job}}"),
+                    Query(
+                        f"max by (namespace, job) (trainyard_job_communication_exposed_seconds{_JOB})",
+                        "{{job}} exposed",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Row(
         "The network's labels",
         (
             Panel(

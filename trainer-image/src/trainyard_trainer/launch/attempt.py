@@ -24,6 +24,7 @@ from trainyard_trainer.launch.network.finding import Finding
 from trainyard_trainer.launch.network.resolve import Part
 from trainyard_trainer.launch.network.signs import Signs
 from trainyard_trainer.launch.progress import Progress, at, durable_in, newest_commit, phase_of, phase_seconds, step_of
+from trainyard_trainer.launch.sending import sent
 from trainyard_trainer.launch.workers import Worker
 from trainyard_trainer.launch.zygote import TRAINER_MODULE, Zygote
 
@@ -181,6 +182,7 @@ class Attempt:
             grad_norm=newest.grad_norm,
             mfu=newest.mfu,
             memory_bytes=max((one.memory_bytes for one in known if one.memory_bytes is not None), default=None),
+            sent=next((said for one in known if (said := sent(one)) is not None), None),
             fault=first_fault(self.ends(), self.notice),
             warnings=tuple(text[:WARNING_CHARACTERS] for text in [*own_warnings, *told][-WARNINGS:]),
             network=self.network,
