@@ -139,3 +139,9 @@ def test_preferred_affinity_keeps_nobody_off():
 def test_a_pod_that_names_its_node_goes_nowhere_else():
     assert admits(a_node("x"), {"nodeName": "x"})
     assert why_not(a_node("y"), {"nodeName": "x"}) == "not the nodeName x"
+
+
+@pytest.mark.parametrize("change", [{}, {"ready": False}, {"unschedulable": True}, {"degraded": Degraded(1.0)}])
+def test_a_node_is_open_where_nothing_of_its_own_keeps_members_off(change):
+    node = replace(a_node("x"), **change)
+    assert node.is_open == (not change) == admits(node, {})

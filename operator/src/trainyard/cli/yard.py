@@ -106,7 +106,7 @@ class _Yard:
         return len(domain.path) == self._depth or domain.path[-1:] == ("",)
 
     def _domain_row(self, domain: _Domain) -> tuple[str, ...]:
-        usable = [self._world.nodes[name] for name in domain.nodes if _usable(self._world.nodes[name])]
+        usable = [self._world.nodes[name] for name in domain.nodes if self._world.nodes[name].is_open]
         gangs = Counter(_gang(pod) for name in domain.nodes for pod in self._tenants.get(name, ()))
         return (
             self._title(domain.path),
@@ -149,10 +149,6 @@ class _Yard:
                 unit = "" if len(self._counted) == 1 else f" {device}"
                 told.append(f"{_amount(left, device)} of {_amount(whole, device)}{unit}")
         return ", ".join(told) or "-"
-
-
-def _usable(node: Node) -> bool:
-    return node.ready and not node.unschedulable and node.degraded is None
 
 
 def _state(node: Node) -> str:

@@ -114,8 +114,8 @@ def _kind(inventory: Inventory, name: str, positions: list[int], sizes: Mapping[
     free = total = each = 0
     for position in positions:
         node = inventory.nodes[tree.index.names[position]]
-        if not (node.ready and not node.unschedulable):
-            reasons[position] = "not ready or cordoned"
+        if not node.is_open:
+            reasons[position] = "not ready, cordoned or marked"
             continue
         room = inventory.free(node.name)
         own = {one: amount for one, amount in node.allocatable.items() if amount > 0 and is_accelerator(one)}

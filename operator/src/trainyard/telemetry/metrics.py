@@ -336,7 +336,7 @@ def _node_states(world: World) -> Mapping[str, str]:
     def state(node: Node) -> str:
         if node.name in used:
             return "used"
-        return "free" if node.ready and not node.unschedulable else "unavailable"
+        return "free" if node.is_open else "unavailable"
 
     return {name: state(node) for name, node in world.nodes.items()}
 

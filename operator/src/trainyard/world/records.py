@@ -72,6 +72,11 @@ class Node:
     nvlink_channels: bool = False
     degraded: Degraded | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether new members may come to it at all, whatever they demand."""
+        return self.ready and not self.unschedulable and self.degraded is None
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
