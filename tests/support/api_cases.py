@@ -199,6 +199,15 @@ WRONG: dict[str, Wrong] = {
     "checkpoints on a volume that no two pods share": Wrong(
         with_volume(emptyDir={}), "spec.checkpoint.volume", "kind emptyDir", None
     ),
+    "checkpoints on a volume and at a URL": Wrong(
+        with_spec(with_volume(**CLAIM), checkpoint={"volume": "state", "url": "s3://bucket/runs"}),
+        "spec.checkpoint.url",
+        rules.VOLUME_OR_URL,
+        rules.VOLUME_OR_URL,
+    ),
+    "checkpoints at a URL without a bucket": Wrong(
+        a_job(checkpoint={"url": "s3:///runs"}), "spec.checkpoint.url", "does not match", "should match"
+    ),
     "a node chosen by hand": Wrong(with_pod(nodeName="n1"), "spec.template.spec.nodeName", "leave it out", None),
     "an interval of no steps": Wrong(
         a_job(checkpoint={"every": 0}), "spec.checkpoint.every", "0 is too small", "neither steps nor"
@@ -318,6 +327,7 @@ FINE: dict[str, Manifest] = {
         ]
     ),
     "a field of the pod that no schema here knows": with_pod(aFieldOfTomorrow={"kept": [1, 2]}),
+    "checkpoints at a URL": a_job(checkpoint={"url": "s3://bucket/runs/small"}),
     "an interval in steps": with_spec(with_volume(**CLAIM), checkpoint={"volume": "state", "every": 200}),
     "an interval in time": a_job(checkpoint={"every": "1h30m", "grace": "1.5m", "keep": 1}),
     "everything said": a_job(

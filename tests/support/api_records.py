@@ -76,7 +76,11 @@ def specs() -> st.SearchStrategy[TrainingJobSpec]:
         parallelism=st.none() | records(Parallelism, shard=_sizes, replicate=_sizes, tensor=_sizes, pipeline=_sizes),
         max_runtime=st.none() | _durations,
         checkpoint=records(
-            checkpoint, every=st.integers(1, 10**6) | _durations, keep=st.integers(1, 1000), grace=_durations
+            checkpoint,
+            url=st.none() | st.just("s3://bucket/runs"),
+            every=st.integers(1, 10**6) | _durations,
+            keep=st.integers(1, 1000),
+            grace=_durations,
         ),
         placement=records(
             placement,

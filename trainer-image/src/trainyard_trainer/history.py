@@ -26,15 +26,18 @@ from trainyard_trainer.checkpoint.store import attempt_name
 
 NAME = "history.jsonl"
 FOLDER = "history"
+SEGMENTS_READ = 8  # by an attempt that begins
 
 
 class Lines(Protocol):
-    """The history, as an attempt adds to it. missing: how many of the steps before the attempt have no line.
+    """The history, as an attempt adds to it. missing: how many of the steps before the attempt have no line. losses: of the
+    others, in order, or of the newest of them.
 
     Raises OSError where it cannot be written.
     """
 
     missing: int
+    losses: list[float]
 
     def add(self, step: int, samples: str, loss: float) -> None:
         """A step is done."""
@@ -91,11 +94,15 @@ class Segments:
         self._objects, self._folder = Objects(root), root / FOLDER
         self._attempt = attempt
         self._lines: list[dict[str, Any]] = []
-        had: set[int] = set()
-        for name in self._objects.sizes(self._folder):
-            first, _, last = name.removesuffix(".jsonl").rpartition(".")[2].partition("-")
-            had |= set(range(int(first), int(last) + 1))
-        self.missing = len(set(range(1, resumed_step + 1)) - had)
+        steps = {name: _steps(name) for name in self._objects.sizes(self._folder)}
+        had = {step for some in steps.values() for step in some if step <= resumed_step}
+        self.missing = resumed_step - len(had)
+        known: dict[int, float] = {}
+        newest = sorted(steps, key=lambda name: steps[name][-1])[-SEGMENTS_READ:]
+        for name in sorted(newest):  # of a step that stands in several, the latest attempt's comes last
+            rows = self._objects.get(self._folder / name).decode().splitlines()
+            known |= {one["step"]: float.fromhex(one["loss"]) for one in map(json.loads, rows)}
+        self.losses = [known[step] for step in sorted(known) if step <= resumed_step]
 
     def add(self, step: int, samples: str, loss: float) -> None:
         self._lines.append(_line(self._attempt, step, samples, loss))
@@ -108,6 +115,12 @@ class Segments:
 
     def close(self) -> None:
         self.sync()
+
+
+def _steps(name: str) -> range:
+    """That a segment has lines of."""
+    first, _, last = name.removesuffix(".jsonl").rpartition(".")[2].partition("-")
+    return range(int(first), int(last) + 1)
 
 
 def _line(attempt: int, step: int, samples: str, loss: float) -> dict[str, Any]:

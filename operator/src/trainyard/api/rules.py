@@ -62,6 +62,7 @@ NOTHING_TO_RELAX: Final = (
 RELAXES_LATER: Final = "each entry must have a later time than the one before"
 TORN_SEGMENT: Final = "does not divide spec.nodes; use a number that does, so that every segment is whole"
 NO_SUCH_VOLUME: Final = "is not among spec.template.spec.volumes; add the volume there, or name one that is"
+VOLUME_OR_URL: Final = "checkpoints are kept on a volume or at a URL, and both are given; leave one out"
 NOT_MOUNTED: Final = (
     "is not mounted by the container that trains; add it to that container's volumeMounts, without readOnly"
 )
@@ -137,6 +138,7 @@ TRAINING_JOB: Final = (
         NO_SUCH_VOLUME,
         field=".checkpoint.volume",
     ),
+    Rule("spec.checkpoint", "!has(self.volume) || !has(self.url)", VOLUME_OR_URL, field=".url"),
     Rule(
         "spec",
         "!has(self.checkpoint) || !has(self.checkpoint.volume) || !has(self.template.spec.volumes) || "
@@ -185,6 +187,7 @@ TRAINING_JOB: Final = (
     _fixed("spec", "processesPerNode"),
     _fixed("spec", "trainer"),
     _fixed("spec.checkpoint", "volume"),
+    _fixed("spec.checkpoint", "url"),
 )
 """Rules of the CRD of TrainingJob."""
 

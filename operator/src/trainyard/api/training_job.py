@@ -33,6 +33,8 @@ from trainyard.api.trainer import TrainerConfig
 
 MAX_NODES = 20_000
 MAX_NETWORK_ENV = 256
+URL_PATTERN = r"^[a-z][a-z0-9+.-]*://[^/\s?#]+(/[^\s?#]*)?$"
+"""Of an object store: protocol, bucket, and a folder in it."""
 
 
 def _checked_interval(value: object) -> object:
@@ -127,8 +129,12 @@ class CheckpointPolicy(ApiModel):
     """Where the job's state is saved, and how often."""
 
     volume: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """Name of a volume of the template that all nodes share (ReadWriteMany). Left out: nothing is saved, and a restarted job
-    begins anew. Fixed for the life of the job."""
+    """Name of a volume of the template that all nodes share (ReadWriteMany). Left out, and url as well: nothing is saved, and a
+    restarted job begins anew. Fixed for the life of the job."""
+    url: Annotated[str, Field(max_length=1024, pattern=URL_PATTERN)] | None = None
+    """In place of a volume: where in an object store, such as s3://bucket/folder. The store must put an object on condition that
+    there is none (S3 and what speaks like it, Google's, Azure's); the image needs fsspec and its package for the store, and the
+    container that trains the credentials, by its env. Fixed for the life of the job."""
     every: Interval = "5m"
     """Interval between saves: a number of steps, such as 200, a time, such as 5m, or auto: what loses least time, by what saves
     cost and how often the job has failed, between 10 s and 30 min. auto is for the built-in trainer and scripts that ask
@@ -137,6 +143,11 @@ class CheckpointPolicy(ApiModel):
     """How many checkpoints stay on the volume; the one to resume from always does."""
     grace: Duration = "2m"
     """The longest that the save may take when the job is asked to leave its nodes; afterwards it is killed."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether anything is saved."""
+        return self.volume is not None or self.url is not None
 
     @property
     def every_steps(self) -> int | None:

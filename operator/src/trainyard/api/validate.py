@@ -93,6 +93,8 @@ def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
             yield FieldError("spec.trainer", rules.COMMAND_OR_TRAINER)
         if spec.trainer is None and not commanded and not is_our_image(str(trains.get("image") or "")):
             yield FieldError("spec.template.spec.containers", rules.NEEDS_COMMAND)
+    if spec.checkpoint.volume is not None and spec.checkpoint.url is not None:
+        yield FieldError("spec.checkpoint.url", rules.VOLUME_OR_URL)
     if spec.checkpoint.volume is not None:
         yield from _volume_errors(spec.template, trains, spec.checkpoint.volume)
 

@@ -87,7 +87,8 @@ class Lineage:
 class Checkpoints:
     """Where and how often state is saved.
 
-    folder: absolute path in the pod, on the volume that all members share; it belongs to this job alone (its uid is in it).
+    folder: absolute path in the pod, on the volume that all members share, or a URL of an object store, such as
+    s3://bucket/folder; it belongs to this job alone (its uid is in it).
     every_steps / every_seconds: the interval; whichever is set; neither: only when asked to stop and at the end.
     every_auto: the trainer finds the interval itself, from what it measures and from `failures` of the job in `over_seconds`.
     keep: how many commits stay. grace_seconds: the longest that the save at a stop may take.

@@ -76,7 +76,7 @@ def loss_of(spec: TrainingJobSpec, status: TrainingJobStatus, now: float) -> Los
     return loss(
         started if started is not None else status.started_at,
         now,
-        saves=spec.checkpoint.volume is not None,
+        saves=spec.checkpoint.saves,
         checkpointed=saved.time if saved is not None and saved.attempt == status.attempt else None,
         save_seconds=saved.seconds or None if saved is not None else None,
         restart_seconds=started - status.started_at if started is not None else None,

@@ -75,16 +75,19 @@ def lineage_of(status: TrainingJobStatus) -> Lineage:
 
 
 def checkpoint_folder(job: Job) -> str | None:
-    """Where the trainer container sees the job's checkpoints: a folder of its own on the volume that it names, None without one.
+    """Where the trainer container sees the job's checkpoints: a folder of its own on the volume or below the URL that the job
+    names, None without either.
 
     The job's uid is part of the folder: a job made again under the same name never continues what another one wrote.
     """
     spec = _spec(job)
     container = trainer_container(spec.template)
-    if container is None or spec.checkpoint.volume is None:
+    if container is None:
         return None
-    at = mount_path(container, spec.checkpoint.volume) or CHECKPOINTS_FOLDER
-    return f"{at.rstrip('/')}/{job.namespace}.{job.name}.{job.uid[:8]}"
+    at = spec.checkpoint.url
+    if spec.checkpoint.volume is not None:
+        at = mount_path(container, spec.checkpoint.volume) or CHECKPOINTS_FOLDER
+    return None if at is None else f"{at.rstrip('/')}/{job.namespace}.{job.name}.{job.uid[:8]}"
 
 
 def _checkpoints(job: Job) -> Checkpoints | None:
