@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from trainyard.api.trainer import TrainerConfig
 from trainyard.planner.links import links_of
 from trainyard.planner.machines import accelerator_of
 from trainyard.planner.memory import memory
-from trainyard.planner.mesh import WORTH_IT, Choice, Site, choose, divisors, meshes
+from trainyard.planner.mesh import WORTH_IT, Choice, Site, choose, compute_seconds, divisors, meshes
 from trainyard.planner.model import Model, model_of
 from trainyard.planner.traffic import Mesh
 from trainyard.topology.tree import Level, Tree
@@ -62,6 +64,20 @@ def test_what_does_not_fit_says_by_how_much() -> None:
     assert whole.out == f"needs {needed:.1f} GB of an accelerator's {usable:.1f} usable GB"
     assert needed > 16 * 6.98
     assert (whole.step, whole.prediction) == (None, None)
+
+
+def test_layers_that_are_computed_again_fit_where_others_do_not_and_take_longer() -> None:
+    """From equation to equation: what each layer keeps but its input, and a third of the layers' operations."""
+    usual = a_model(data={"microBatch": 4})
+    again = replace(usual, recomputes=True)
+    mesh, site = Mesh(shard=64), a_site()
+    assert of(choose(usual, site), shard=64).out.startswith("needs ")
+    assert of(choose(again, site), shard=64).out == ""
+    assert memory(again, mesh).activations < 0.2 * memory(usual, mesh).activations
+    layers = usual.flops_per_token - 6 * usual.vocabulary * usual.width
+    assert again.computed_flops_per_token == pytest.approx(usual.flops_per_token + layers / 3)
+    times = [compute_seconds(model, mesh, site.accelerator) for model in (usual, again)]
+    assert times[1] == pytest.approx(times[0] * again.computed_flops_per_token / usual.flops_per_token)
 
 
 def test_a_model_that_no_sharding_holds_needs_tensor_groups() -> None:

@@ -134,7 +134,7 @@ def compute_seconds(model: Model, mesh: Mesh, accelerator: Accelerator | None) -
         return None
     micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
     rate = accelerator.flops * FLOPS_SHARE * (FLOAT32_SHARE if model.value_bytes == 4 else 1.0)
-    work = micro_batches * rows * model.sequence * model.flops_per_token / (mesh.tensor * mesh.pipeline)
+    work = micro_batches * rows * model.sequence * model.computed_flops_per_token / (mesh.tensor * mesh.pipeline)
     return work / rate * (1 + (mesh.pipeline - 1) / micro_batches)
 
 

@@ -25,7 +25,8 @@ GANG: Final = "gang"
 STATE_BYTES: Final = 3 * MASTER_BYTES
 """Of a parameter in a checkpoint: master weight and AdamW's two means."""
 CONTROL_BYTES: Final = 48
-"""Six numbers of 8 bytes: loss, squared norm of the gradient, tokens that count; was anybody asked to stop, to save; does anybody save still?"""
+"""Six numbers of 8 bytes: loss, squared norm of the gradient, tokens that count; was anybody asked to stop, to save; does
+anybody save still?"""
 LOSS_SUMS: Final = 3
 """Numbers of a token that a tensor group puts together for the loss: largest logit, sum of exponents, logit of the target."""
 LOSS_BYTES: Final = 4
@@ -235,7 +236,8 @@ def _tensor(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     """Tensor parallel with sequence parallel (Korthikanti et al. 2022, section 4.2.2): four all-gathers and four reduce-scatters
     of a layer's activations for each layer and micro-batch, forward and backward together: as much as four all-reduces without
     it. One of each for the embedding, and for the output layer; three numbers a token for the loss; and the gradients of the
-    norms' scales, of which each rank has those of its own tokens."""
+    norms' scales, of which each rank has those of its own tokens. A layer that is computed again gathers its two inputs again and
+    sums up what attention gives; the last result it need not have again, since nothing that is kept follows from it."""
     if mesh.tensor < 2:
         return
     micro_batches, rows = _micro_batches(model, mesh)
@@ -243,8 +245,9 @@ def _tensor(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     layers, size, stride = model.layers / mesh.pipeline, mesh.tensor, mesh.stride(TENSOR)
     tokens = rows * model.sequence
     size_bytes = tokens * model.width * model.value_bytes
-    count = micro_batches * (4 * layers + embeddings + ends)
-    for collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
+    for collective, again in ((Collective.ALL_GATHER, 2), (Collective.REDUCE_SCATTER, 1)):
+        of_layer = 4 + again * model.recomputes
+        count = micro_batches * (of_layer * layers + embeddings + ends)
         yield Traffic(TENSOR, collective, size, stride, size_bytes, count, Bytes.ACTIVATIONS)
     if ends:
         sums = micro_batches * LOSS_SUMS * ends
