@@ -117,14 +117,23 @@ def test_the_job_is_one_that_the_api_takes_on_all_accelerators_of_a_node() -> No
     assert read.spec is not None
     assert (read.spec.nodes, read.spec.processes, read.spec.priority_class_name) == (2, 8, "low")
     (container,) = made["spec"]["template"]["spec"]["containers"]
-    assert container["resources"] == {"limits": {GPU: 8}}
+    assert container["resources"] == {"limits": {GPU: 8}, "requests": {"cpu": "8000m"}}
     assert container["args"] == ["collectives", "--sizes", f"1024,{MIB}"]
 
 
 def test_nodes_without_accelerators_measure_with_one_process_each() -> None:
     made = manifest(asked(), [a_node("plain", gpus=0)])
     assert made["spec"]["processesPerNode"] == 1
-    assert made["spec"]["template"]["spec"]["containers"][0]["resources"] == {"limits": {}}
+    assert made["spec"]["template"]["spec"]["containers"][0]["resources"] == {
+        "limits": {},
+        "requests": {"cpu": "1000m"},
+    }
+
+
+def test_no_more_is_asked_for_than_half_of_a_small_nodes_processors() -> None:
+    small = replace(a_node("small"), allocatable={"cpu": 6_000, GPU: 8})
+    made = manifest(asked(), [*NODES.values(), small])
+    assert made["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "3000m"}
 
 
 def test_chosen_nodes_and_no_others_may_be_taken() -> None:

@@ -82,7 +82,11 @@ def manifest(asked: Asked, nodes: Collection[Node]) -> dict[str, Any]:
 
 
 def _container(asked: Asked, nodes: Collection[Node]) -> dict[str, Any]:
-    """Our trainer with all accelerators of a node, of the kind that most of the nodes have."""
+    """Our trainer with all accelerators of a node, of the kind that most of the nodes have.
+
+    A processor for each process, but half of the smallest node's at most: without a request every other process of a busy node
+    goes first, and what is measured is the wait for a processor.
+    """
     of = list(asked.on or nodes)
     kinds: dict[tuple[str, int], int] = {}
     for node in of:
@@ -93,7 +97,10 @@ def _container(asked: Asked, nodes: Collection[Node]) -> dict[str, Any]:
     if kinds:
         name, amount = max(kinds, key=lambda kind: (kinds[kind], kind))
         limits = {name: amount}
-    return {"name": names.TRAINER_CONTAINER, "image": asked.image, "resources": {"limits": limits}}
+    processes = asked.processes or max(limits.values(), default=1)
+    half = min((node.allocatable.get("cpu", 0) for node in of), default=0) // 2
+    resources = {"limits": limits, "requests": {"cpu": f"{min(1000 * processes, half)}m"}}
+    return {"name": names.TRAINER_CONTAINER, "image": asked.image, "resources": resources}
 
 
 def lowest(classes: Collection[PriorityClass]) -> str | None:
