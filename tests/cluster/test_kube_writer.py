@@ -281,3 +281,17 @@ async def test_a_nodes_mark_is_one_condition_among_those_of_others_and_comes_off
     performed = await desk.perform(MarkNode(name, "another", True, "PreflightFailed", "", 1.0))
     assert performed.failure is not None
     assert performed.failure.error.conflict
+
+
+async def test_a_cluster_that_knows_no_compute_domain_is_told_what_to_install(desk):
+    made = {
+        "apiVersion": names.COMPUTE_DOMAINS,
+        "kind": names.KIND_COMPUTE_DOMAIN,
+        "metadata": {"name": "train-nvlink", "namespace": desk.namespace, "ownerReferences": kube.owned_by(desk.job)},
+        "spec": {"channel": {"resourceClaimTemplate": {"name": "train-nvlink"}}},
+    }
+    performed = await desk.perform(Create(made), Create(desk.plan()))
+    assert performed.done == ()
+    assert performed.failure is not None
+    assert not performed.failure.error.conflict  # it would be tried again at once, for ever, and nobody told
+    assert "CustomResourceDefinitions of NVIDIA's DRA driver" in performed.failure.error.message
