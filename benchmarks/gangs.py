@@ -13,12 +13,13 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+from support import gradients, ledgers  # type: ignore[import-not-found]
 from support.killpoints import trials  # type: ignore[import-not-found]
 from support.launching import a_plan, launched, until  # type: ignore[import-not-found]
 from support.processes import Ended, Gang, plan_file, run, start  # type: ignore[import-not-found]
 
 __all__ = ["CONFIG", "Ended", "Gang", "a_plan", "history", "launched", "losses"]
-__all__ += ["plan_file", "run", "start", "train", "trials", "until"]
+__all__ += ["gradients", "ledgers", "plan_file", "run", "start", "train", "trials", "until"]
 
 CONFIG: Final[Mapping[str, Any]] = {
     "model": {"preset": "tiny"},

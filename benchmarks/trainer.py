@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from benchmarks import trainer_network, trainer_step
+from benchmarks import trainer_exact, trainer_network, trainer_step
 from benchmarks.fabric import CannotRun
 from benchmarks.figures import Figure, as_json, as_table, failed
 
@@ -67,6 +67,8 @@ def measures(orders: int, turns: int) -> dict[tuple[str, ...], Measure]:
     """By the names of the figures that it gives."""
     return {
         ("step_over_bare", "loader_ratio"): partial(trainer_step.measure, turns=turns),
+        ("gradient_difference",): lambda home: [trainer_exact.gradient_difference(home)],
+        ("ledger_difference",): lambda home: [trainer_exact.ledger_difference(home)],
         ("wire_difference",): lambda home: [trainer_network.wire(home)],
         ("planned_over_random_step",): lambda home: [trainer_network.planned_over_random(home, orders)],
         ("hierarchical_over_model", "hierarchical_over_flat"): trainer_network.hierarchical,

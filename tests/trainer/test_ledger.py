@@ -1,110 +1,12 @@
 """What the process groups send in a step is what the planner's formulas say: byte by byte, for every kind of mesh."""
 
-import os
-
 import pytest
-import torch
-from support.processes import run
-from trainyard.api.trainer import TrainerConfig
-from trainyard.contract.plan import Axis
-from trainyard.planner.traffic import Bytes
-from trainyard_trainer.data.sources import corpus_of
-from trainyard_trainer.ledger import COUNTED_STEP, Ledger, predicted
-from trainyard_trainer.model import weights
-from trainyard_trainer.model.transformer import Transformer
-from trainyard_trainer.parallel.mesh import axes_of, build
-from trainyard_trainer.parallel.places import Places
-from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.parallel.spread import Spread
-from trainyard_trainer.train import cut
-
-MODEL = {"preset": "tiny"}
-BATCH = {"files": [__file__], "sequenceLength": 8, "globalBatch": 6, "microBatch": 2}
-
-PLACES = Places(tuple(("leaf-0", f"node-{rank // 2}") for rank in range(4)), ("leaf",))
-
-CASES = {
-    "zero 2": (2, "shard=2", {}),
-    "zero 3": (2, "shard=2", {"parallel": {"reshard": "always"}}),
-    "shards of uneven rows": (3, "shard=3", {"model": {**MODEL, "tieEmbeddings": False}}),
-    "ddp": (2, "replicate=2,shard=1", {}),
-    "tensor": (2, "shard=1,tensor=2", {}),
-    "tensor in bfloat16, one micro-batch": (
-        2,
-        "shard=1,tensor=2",
-        {"precision": "bfloat16", "data": {**BATCH, "microBatch": 6}},
-    ),
-    "tensor in bfloat16": (2, "shard=1,tensor=2", {"precision": "bfloat16"}),
-    "pipeline, tied": (2, "pipeline=2,shard=1", {}),
-    "pipeline, not tied": (2, "pipeline=2,shard=1", {"model": {**MODEL, "tieEmbeddings": False}}),
-    "hsdp": (4, "replicate=2,shard=2", {"precision": "bfloat16"}),
-    "hsdp and tensor": (4, "replicate=2,shard=1,tensor=2", {}),
-    "fsdp and tensor": (4, "shard=2,tensor=2", {"parallel": {"reshard": "always"}}),
-    "fsdp and pipeline, gathered again": (4, "pipeline=2,shard=2", {"parallel": {"reshard": "always"}}),
-    "tensor and pipeline": (4, "pipeline=2,shard=1,tensor=2", {"precision": "bfloat16"}),
-    "ddp by levels": (4, "replicate=4,shard=1", {"parallel": {"allReduce": "hierarchical"}}),
-    "ddp by levels, in bf16": (
-        4,
-        "replicate=4,shard=1",
-        {"parallel": {"allReduce": "hierarchical", "compression": {"method": "bf16"}}},
-    ),
-    **{
-        f"{name}, {method}": (
-            4,
-            form,
-            {"parallel": {"bucketMebibytes": 0.05, "compression": {"method": method, **given}}},
-        )
-        for name, form in (("ddp", "replicate=4,shard=1"), ("hsdp", "replicate=2,shard=2"))
-        for method, given in (
-            ("fp16", {}),
-            ("bf16", {}),
-            ("powersgd", {"rank": 3}),
-            ("int8", {}),
-            ("topk", {"share": 0.07}),
-        )
-    },
-}
-"""On nodes of two processes, two nodes on a leaf."""
-
-
-def counted(rank, ranks, form, given):
-    """What this rank's ledger says of one step, and what the formulas say."""
-    config = TrainerConfig.model_validate({"model": MODEL, "data": BATCH, **given})
-    axes = tuple(Axis(name, int(size)) for name, size in (axis.split("=") for axis in form.split(",")))
-    mesh = build(axes, ranks, "cpu")
-    with torch.device("meta"):
-        model = Transformer.of(config.model)
-    precision = torch.bfloat16 if config.precision == "bfloat16" else None
-    spread = Spread(model, mesh, torch.device("cpu"), config.parallel, precision, PLACES.nested(mesh))
-    weights.draw(model, config.model.shape.layers, seed=5)
-    batches = cut(config, corpus_of(config), axes_of(mesh), rank)
-    ledger = Ledger(mesh, PLACES)
-    for step in range(1, COUNTED_STEP + 1):
-        with ledger.counting(step == COUNTED_STEP):
-            spread.learn(list(batches.step(step)), batches.global_tokens)
-        for parameter in model.parameters():
-            parameter.grad = None
-    said = {tuple(line): sent[:2] for line, sent in ledger.lines.items()}
-    formulas = {tuple(line): sent[:2] for line, sent in predicted(config, mesh, PLACES).items()}
-    times = set(ledger.seconds), ledger.communication_seconds, ledger.exposed_seconds
-    return said, {line: sent for line, sent in formulas.items() if line[1] != Bytes.CONTROL}, times
+from support.ledgers import CASES, of_gangs
 
 
 @pytest.fixture(scope="module")
 def ledgers(tmp_path_factory):
-    """By case, what every rank counted and predicted. Gangs of one size are one gang."""
-    found = {}
-    for ranks in sorted({case[0] for case in CASES.values()}):
-        names = [name for name, case in CASES.items() if case[0] == ranks]
-
-        def work(rank, ranks=ranks, names=names):
-            meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), 60.0, lambda: False)
-            return [counted(rank, *CASES[name]) for name in names]
-
-        ended = run(work, ranks, tmp_path_factory.mktemp("gang") / str(ranks))
-        assert [end.code for end in ended] == [0] * ranks, "\n".join(end.output for end in ended)
-        found |= dict(zip(names, zip(*(end.result for end in ended), strict=True), strict=True))
-    return found
+    return of_gangs(tmp_path_factory.mktemp("gangs"))
 
 
 @pytest.mark.parametrize("case", CASES)
