@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import channels, operator_main
+from support import channels, operator_main, plugin
 from support.api import Api, Object, wait_until
 from support.launchers import Launchers, serving
 from support.nodes import ACCELERATOR, LEAF_LABEL, SPINE_LABEL, Nodes, a_node
@@ -339,8 +339,15 @@ async def test_a_gang_on_an_nvlink_rack_gets_channels_of_a_domain_of_its_own(yar
         await yard.submit("wide", 2, placement={"avoidNodes": [n for n in yard.nodes.names if n not in rack]})
         domain = await yard.api.wait_for("ComputeDomain", "wide-nvlink", yard.namespace, bool, seconds=60)
         await channels.template_of(yard.api, domain, yard.namespace)
-        await yard.phase("wide", "Running")
+        status = await yard.phase("wide", "Running")
         assert await yard.places("wide") == ["rack-0", "rack-1"]
+        variables = {one["name"]: one for one in status["network"]["variables"]}
+        assert (variables["NCCL_MNNVL_ENABLE"]["value"], variables["NCCL_MNNVL_ENABLE"]["source"]) == ("1", "derived")
+        page = " ".join(
+            plugin.run(yard.operators.plane, "trainyard", "env", "wide", "-n", yard.namespace).stdout.split()
+        )
+        assert f"NCCL_MNNVL_ENABLE=1 derived: {variables['NCCL_MNNVL_ENABLE']['reason']}" in page
+        assert "a channel of the ComputeDomain wide-nvlink" in page
         claims = await yard.api.list("ResourceClaim", yard.namespace)
         given = [claim["status"]["allocation"]["devices"]["results"][0] for claim in claims]
         assert sorted((one["driver"], one["pool"], one["device"]) for one in given) == [
