@@ -24,8 +24,9 @@ from support.launching import Launched, a_plan, free_port, launched
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Checkpoints, Plan
 from trainyard.contract.status import decode_last_words
+from trainyard.contract.torchrun import Untranslatable
 from trainyard_trainer.launch import archive
-from trainyard_trainer.launch.torchrun import Untranslatable, unwrap
+from trainyard_trainer.launch.torchrun import unwrap
 
 PATIENCE_SECONDS = 120.0
 EXAMPLES = Path(__file__).resolve().parents[2] / "trainer-image" / "examples"
@@ -238,7 +239,7 @@ def test_torchrun_is_what_it_would_start(
     [
         (
             "torchrun --nproc-per-node 2 t.py",
-            r"--nproc-per-node 2, but the plan has 4 processes on each node; leave it out, or set",
+            r"--nproc-per-node 2, but there are 4 processes on each node; leave it out, or set",
         ),
         (
             "torchrun --frobnicate t.py",

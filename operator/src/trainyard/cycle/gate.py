@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trainyard.api.conditions import ConditionType, Reason
-from trainyard.api.training_job import Pending
+from trainyard.api.template import containers, trainer_container
+from trainyard.api.training_job import Pending, TrainingJobSpec
+from trainyard.contract.torchrun import Untranslatable, asked
 from trainyard.cycle import actions as act
 from trainyard.cycle.locality import unknown_level
 from trainyard.cycle.members import sample
@@ -38,6 +40,10 @@ def gate(world: World, inventory: Inventory, job: Job, now: float) -> Waiting | 
             status, ConditionType.ACCEPTED, False, Reason.UNKNOWN_LEVEL, misplaced, now, job.generation
         )
         return wait(job.with_status(doubtful), Reason.UNKNOWN_LEVEL, misplaced, (), now)
+    mistaken = _mistaken_command(job.spec)
+    if mistaken is not None:
+        refused = refuse(job, Reason.TEMPLATE_REFUSED, mistaken, now)
+        return Waiting(refused.status, told(job, Reason.TEMPLATE_REFUSED, mistaken))
     return _tried(world, inventory, job, now)
 
 
@@ -45,6 +51,18 @@ def is_asked(barred: Waiting) -> bool:
     """Whether all that bars a job is that the API server has not answered yet, which it does in a moment."""
     accepted = conditions.find(barred.status, ConditionType.ACCEPTED)
     return accepted is not None and accepted.reason == Reason.CHECKING
+
+
+def _mistaken_command(spec: TrainingJobSpec) -> str | None:
+    """What of a command of torchrun's the launcher cannot do, with the field's path; None where all is well."""
+    trains = trainer_container(spec.template)
+    command = [*trains.get("command", ()), *trains.get("args", ())] if trains and trains.get("command") else []
+    try:
+        if command:
+            asked(command, spec.processes)
+    except Untranslatable as problem:
+        return f"spec.template.spec.containers[{containers(spec.template).index(trains)}].command: {problem}"
+    return None
 
 
 def _names(found: Iterable[str]) -> str:

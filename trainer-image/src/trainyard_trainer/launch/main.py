@@ -20,6 +20,7 @@ from trainyard.contract.codec import ContractError
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import NewerFormat, Plan, decode
 from trainyard.contract.status import Fault, LastWords, encode_last_words
+from trainyard.contract.torchrun import Untranslatable
 
 from trainyard_trainer.launch import torchrun
 from trainyard_trainer.launch.attempt import Settings
@@ -127,8 +128,8 @@ def _command(given: Sequence[str], plan: Plan, environment: Mapping[str, str], v
     """What each process runs: torchrun's script in torchrun's place."""
     try:
         found = torchrun.unwrap(given, plan.processes_per_node, environment)
-    except torchrun.Untranslatable as problem:
-        raise Unusable(str(problem), Exit.CONFIGURATION) from None
+    except Untranslatable as problem:
+        raise Unusable(f"command: {problem}", Exit.CONFIGURATION) from None
     if found.ignored:
         voice.say(torchrun.ignored(found.ignored))
     return found.command
