@@ -9,9 +9,11 @@ import threading
 import time
 
 import pytest
+import torch
 from support.processes import TINY, plan_file, run, start
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
+from trainyard_trainer import session
 from trainyard_trainer.configuration import assignment
 from trainyard_trainer.data.batches import Batches
 from trainyard_trainer.data.sources import corpus_of
@@ -142,6 +144,35 @@ def test_a_stop_is_seen_in_every_phase_and_loses_nothing(tmp_path, phase):
     assert steps(ended[1].reports) == done
     assert len(done) <= (4 if phase is Phase.SAVE else 1)
     assert commits(tmp_path)[-1] == (1, done[-1] if done else 0)
+
+
+def evaluates_for_ever(rank):
+    """A script of one's own whose evaluation after the third step ends only when it is asked to."""
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = session.load(model, optimizer)
+    leaves = False
+    while not leaves and not session.should_stop(step):
+        loss = model(torch.ones(2, 4)).sum()
+        loss.backward()
+        optimizer.step()
+        step += 1
+        session.report(step, loss)
+        if step == 3:
+            with session.evaluating():
+                while not leaves:
+                    leaves = session.should_stop(step)
+    session.end()
+
+
+def test_a_stop_during_an_evaluation_is_seen_within_it(tmp_path):
+    gang = start(evaluates_for_ever, 2, tmp_path / "gang", environments(tmp_path, 2))
+    gang.until(lambda: any(isinstance(r, PhaseChanged) and r.phase is Phase.EVAL for r in gang.reports(0)))
+    ask_to_stop(tmp_path, 1)
+    ended = gang.wait()
+    assert steps(ended[0].reports) == [1, 2, 3]
+    assert commits(tmp_path) == [(1, 3)]
+    assert "SystemExit: 75" in ended[0].output
 
 
 def test_an_attempt_stopped_before_its_first_step_commits_what_it_resumed(tmp_path):

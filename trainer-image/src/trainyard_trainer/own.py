@@ -181,9 +181,9 @@ def report(step: int, loss: float | Tensor, tokens: float = 1, grad_norm: float 
     One small reduction, in which travels what was asked of any rank: `should_stop` and `should_save` answer from it.
     """
     session, _ = _loaded()
-    seconds = time.monotonic() - _current().since
     mine = float(loss)
     summed, counted = session.sum_over_ranks(mine * tokens if tokens else 0.0, float(tokens))
+    seconds = time.monotonic() - _current().since  # with the wait for the others, which is told apart from the rank's own time
     mean = summed / counted if counted else mine
     session.step_done(
         step, loss=mean, tokens=round(counted), step_seconds=seconds, grad_norm=float(grad_norm), samples=""
@@ -215,6 +215,19 @@ def save(*, wait: bool = False) -> None:
     session.save(kept.model, kept.optimizer, "", kept.training(), wait=wait)
     session.report.phase(Phase.TRAIN, session.steps_done)
     _current().since = time.monotonic()
+
+
+@contextmanager
+def evaluating() -> Iterator[None]:
+    """What is done within is an evaluation: its time is counted apart, and it may be silent for half an hour. Within a long one
+    ask `should_stop`, on all ranks alike, and break where the answer is yes."""
+    session, _ = _loaded()
+    session.report.phase(Phase.EVAL, session.steps_done)
+    try:
+        yield
+    finally:
+        session.report.phase(Phase.TRAIN, session.steps_done)
+        _current().since = time.monotonic()
 
 
 def end() -> None:

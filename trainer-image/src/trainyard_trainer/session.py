@@ -432,6 +432,7 @@ def describe(assignment: Assignment, data: str) -> Training:
 # The functions for a script of one's own, under the name by which it imports them.
 from trainyard_trainer.own import (  # noqa: E402
     end,
+    evaluating,
     join,
     load,
     mesh,
@@ -447,6 +448,7 @@ __all__ = [
     "State",
     "describe",
     "end",
+    "evaluating",
     "join",
     "load",
     "mesh",

@@ -147,7 +147,8 @@ def _train(
 def _broke(before: TrainingJobStatus, after: TrainingJobStatus) -> bool:
     """Whether the attempt ended, or has to, by a fault."""
     failed = after.ending is not None and before.ending is None
-    closed = after.started_at is None and before.stop is None and after.phase is not Phase.SUCCEEDED
+    over = after.started_at is None or after.attempt != before.attempt
+    closed = over and before.stop is None and after.phase is not Phase.SUCCEEDED
     return failed or closed
 
 
