@@ -6,13 +6,15 @@ from dataclasses import replace
 
 import pytest
 from support.clusters import a_cluster, a_tree
-from support.networks import a_fabric
-from trainyard.api.fabric import Observed, ObservedBy, ObservedLink
+from support.networks import ALL_PROFILES, a_fabric, a_spec, equipped, fabrics
+from trainyard.api.fabric import FabricSpec, Observed, ObservedBy, ObservedLink
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.cli.measure import Outcome
 from trainyard.cli.observed import MOST_POINTS, addition, edges_lines, fabrics_page
 from trainyard.cli.planned import planned_pages
 from trainyard.contract.measured import Edge, Gang, Measured, Point
+from trainyard.network.derive import settings_for
+from trainyard.network.profiles.model import Profile
 from trainyard.planner.links import links_of
 from trainyard.world.observed import FRESH_SECONDS
 from trainyard.world.records import Fabric, Job, World
@@ -129,3 +131,11 @@ def test_a_plan_says_which_of_its_figures_were_observed() -> None:
     assert "Predicted with" not in usual
     assert "all-reduce at 0.02 GB/s" in slow
     assert "all-reduce at 0.0235 GB/s" in usual
+
+
+@pytest.mark.parametrize("profile", ALL_PROFILES, ids=lambda profile: profile.name)
+def test_an_empty_fabric_is_a_place_for_a_table_and_changes_no_setting(profile: Profile) -> None:
+    """So whoever has none and wants what is measured to be kept risks nothing."""
+    nodes, _ = equipped(profile)
+    without, empty = (settings_for(a_spec(), nodes, {}), settings_for(a_spec(), nodes, fabrics(site=FabricSpec())))
+    assert replace(empty, network="") == replace(without, network="")
