@@ -192,6 +192,16 @@ def test_one_node_alone_on_a_shared_way_up_does_not_make_it_less_shared() -> Non
     assert edges(links_of(fabric, LEVELS, observed={"leaf": 1e9}))[1] == pytest.approx(1e9)
 
 
+def test_slower_nodes_do_not_make_the_switches_slower() -> None:
+    fabric = a_fabric({"oversubscription": 4}, {"oversubscription": 2}, node={"nicBandwidth": "80Gbps"})
+    said, slow = links_of(fabric, LEVELS), links_of(fabric, LEVELS, observed={"node": 10e9 * TCP / 2})
+    assert edges(slow) == pytest.approx([*edges(said)[:2], edges(said)[2] / 2])
+    assert slow.capacity(2, nodes=16) == pytest.approx(said.capacity(2, nodes=16))
+    slowest = links_of(fabric, LEVELS, observed={"node": 10e9 * TCP / 6})
+    assert edges(slowest) == pytest.approx([edges(said)[0], 10e9 * TCP / 6, 10e9 * TCP / 6])
+    assert slowest.capacity(1, nodes=64) == pytest.approx(said.capacity(1, nodes=64))
+
+
 def test_what_one_node_sends_over_a_large_way_up_does_not_shrink_it_for_the_others() -> None:
     fabric = a_fabric({"bandwidth": "12.8Tbps"}, node={"nicBandwidth": "80Gbps"})
     seen = links_of(fabric, LEVELS, observed={"leaf": 5e9})

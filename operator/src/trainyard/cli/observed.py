@@ -41,8 +41,8 @@ async def store(client: KubeClient, world: World, tree: Tree, outcome: Outcome, 
     fabric = choose(nodes, world.fabrics.values())
     if fabric is None:
         return (
-            "Nothing is stored: no Fabric object is for these nodes, and without one there is no table. An empty one (spec: {}) is "
-            "enough and changes no setting; one that says what the links should carry is better."
+            "Nothing is stored: no Fabric object is for these nodes, and without one there is no table. An empty one "
+            "(spec: {}) is enough and changes no setting; one that says what the links should carry is better."
         )
     backend = outcome.measured.gang.backend
     if not tells_of(fabric, backend):

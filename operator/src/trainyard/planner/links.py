@@ -188,7 +188,7 @@ def _as_seen(links: Links, observed: Mapping[str, float], most: float) -> Links:
     if seen is not None:
         usual = links.node.bytes_per_second
         node = min(max(seen, LEAST_SHARE * usual), most)
-        now = replace(now, node=links.node._replace(bytes_per_second=node))
+        now = _of_another_node(now, node)
         shares.append((NODE, node / usual))
     for depth in range((depths if links.joined is None else links.joined) - 1, -1, -1):
         level = links.levels[depth]
@@ -207,6 +207,21 @@ def _as_seen(links: Links, observed: Mapping[str, float], most: float) -> Links:
         now = replace(now, uplinks=(*now.uplinks[:depth], uplink, *now.uplinks[depth + 1 :]))
         shares.append((level, now.edge(depth).bytes_per_second / usual))
     return replace(now, observed=tuple(reversed(shares)))
+
+
+def _of_another_node(links: Links, bytes_per_second: float) -> Links:
+    """The links with nodes that send so much.
+
+    A ratio says what a domain's uplink carries of what its nodes should send. That stays, so the ratio becomes smaller as the
+    nodes do, the narrowest tier's first.
+    """
+    left, uplinks = bytes_per_second / links.node.bytes_per_second, list(links.uplinks)
+    for depth in range(len(uplinks) - 1, -1, -1):
+        said = uplinks[depth].oversubscription
+        if said > 1.0:
+            uplinks[depth] = replace(uplinks[depth], oversubscription=max(1.0, said * left))
+            left *= said / uplinks[depth].oversubscription
+    return replace(links, node=links.node._replace(bytes_per_second=bytes_per_second), uplinks=tuple(uplinks))
 
 
 def _without(links: Links, depth: int) -> float:
