@@ -15,7 +15,7 @@ from trainyard.api import names
 from trainyard.api.fabric import Observed
 from trainyard.api.training_job import TrainingJobSpec, TrainingJobStatus
 from trainyard.contract.network import PodNetwork, Trouble
-from trainyard.contract.plan import Mark, Plan
+from trainyard.contract.plan import Mark, Plan, digest
 from trainyard.contract.plan import decode as decode_plan
 from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard.contract.sent import Sent
@@ -43,12 +43,15 @@ from trainyard.world.records import (
 from trainyard.world.resources import pod_requests
 
 START = 1_000_000.0
+PLAN_SECONDS = 60.0
+"""How long a launcher whose workers have failed waits for a later plan."""
 LEVELS = ("spine", "leaf")
 
 
 @dataclass
 class Launcher:
-    """What a pretended launcher knows: the pod's progress, and when it will leave."""
+    """What a pretended launcher knows: the pod's progress, and when it will leave. ended: how its workers ended, while it waits
+    for a later plan; refuses: why it would not take one."""
 
     plan: Plan
     started: float
@@ -59,8 +62,15 @@ class Launcher:
     leaves: float | None = None
     frozen: bool = False
     fails: Fault | None = None
+    ended: LastWords | None = None
+    ended_time: float = 0.0
+    refuses: str = ""
     exit: int | None = None
     preflight: PreflightResult | None = None
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.digest = digest(self.plan)
 
 
 @dataclass
@@ -69,15 +79,14 @@ class Pretend:
 
     save_seconds: how long a save takes after a stop was noticed. reachable: whether the operator reaches launchers at all.
     trains: whether a whole gang makes a step each second. speaks: whether its workers report.
-    brittle: whether workers fail a second after a peer
-    has, as over gloo; otherwise they wait for it. sidecars: whether pods outlive their trainers until they are deleted. slow: nodes
-    that a preflight finds out, if it measures
+    brittle: whether workers fail a second after a peer has, as over gloo; otherwise they wait for it.
+    sidecars: whether pods outlive their trainers until they are deleted. slow: nodes that a preflight finds out, if it measures
     them; hopeless: whether it finds the gang slow as a whole; finds: what it finds instead. networks: what a pod finds of its
     network, by node.
     steps: how many steps a job needs, by name (default: for ever).
     marks: by whose verdicts nodes are marked for all; None: by nobody's.
-    claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank. sent: what it
-    says that a step sends.
+    claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank. sent: what
+    it says that a step sends.
     """
 
     now: float = START
@@ -85,6 +94,7 @@ class Pretend:
     reachable: bool = True
     trains: bool = True
     speaks: bool = True
+    brittle: bool = False
     sidecars: bool = False
     slow: set[str] = field(default_factory=set)
     hopeless: bool = False
@@ -191,6 +201,10 @@ class Pretend:
     def crash(self, name: str, rank: int = 0, signal: str = "SIGKILL") -> None:
         """A worker of a pod is killed."""
         self.launchers[self.pod(name).uid].fails = Fault(rank, self.now, f"worker ended by {signal}", None, signal)
+
+    def refuse_plans(self, name: str, why: str = "HTTP 409: attempt: 2 is not after 7") -> None:
+        """A pod's launcher takes no later plan."""
+        self.launchers[self.pod(name).uid].refuses = why
 
     def freeze(self, name: str) -> None:
         """SIGSTOP for everything in a pod."""
@@ -326,6 +340,13 @@ class Pretend:
                     self._reap(uid)
             case act.AskStop(pod_uid=uid, stop=stop):
                 self._ask(uid, stop)
+            case act.HandPlan(pod_uid=uid, plan=plan):
+                self._hand(uid, decode_plan(plan))
+            case act.Relabel(uid=uid, attempt=attempt, rank=rank, plan_digest=said_plan):
+                pod = self.pods.get(uid)
+                if pod is not None and pod.membership is not None:
+                    says = replace(pod.membership, attempt=attempt, rank=rank, plan_digest=said_plan)
+                    self.pods[uid] = replace(pod, membership=says)
             case act.TryPod(job_uid=uid, generation=generation):
                 accepted = Trial(generation, Verdict.ACCEPTED, self.now)
                 self.trials[uid] = self.verdict(action) if self.verdict is not None else accepted
@@ -364,6 +385,8 @@ class Pretend:
             rank=int(labels[names.LABEL_RANK]),
             node=notes[names.ANNOTATION_NODE],
             plan_digest=notes[names.ANNOTATION_PLAN],
+            made=int(notes[names.ANNOTATION_MADE]),
+            form=notes[names.ANNOTATION_FORM],
         )
         pod = Pod(
             namespace=namespace,
@@ -417,6 +440,25 @@ class Pretend:
             return
         launcher.notice = launcher.notice or self.now
 
+    def _hand(self, uid: str, plan: Plan) -> None:
+        """POST /v1/plan: a launcher begins a later attempt in place, whatever its workers are at."""
+        launcher, pod = self.launchers.get(uid), self.pods.get(uid)
+        if pod is None:
+            return
+        known = replace(self.answers.get(uid, Answer(asked=self.now)), plan_sent=self.now, plan_refused="")
+        self.answers[uid] = known
+        if launcher is None or launcher.frozen or not self.reachable or not isinstance(pod.trainer, Running):
+            self.answers[uid] = replace(known, error="timed out")
+            return
+        if digest(plan) == launcher.digest:
+            return
+        if launcher.refuses or launcher.notice is not None or plan.attempt <= launcher.plan.attempt:
+            self.answers[uid] = replace(known, plan_refused=launcher.refuses or "HTTP 409")
+            return
+        resumed = self._newest(plan)
+        step = resumed.step if resumed is not None else 0
+        self.launchers[uid] = Launcher(plan, self.now, step=step, resumed=resumed)
+
     def _move(self) -> None:
         for pod in list(self.pods.values()):
             stays = self.sidecars and pod.deleted is None
@@ -449,7 +491,7 @@ class Pretend:
     def _kubelet(self, pod: Pod) -> None:
         assert pod.membership is not None
         if isinstance(pod.trainer, Waiting) and pod.deleted is None:
-            plan = self.plans[(pod.namespace, f"{self._job_name(pod)}-plan-{pod.membership.attempt}")]
+            plan = self.plans[(pod.namespace, f"{self._job_name(pod)}-plan-{pod.membership.made}")]
             resumed = self._newest(plan)
             step = resumed.step if resumed is not None else 0
             self.pods[pod.uid] = replace(pod, phase="Running", ip="10.0.0.1", trainer=Running(self.now))
@@ -461,6 +503,9 @@ class Pretend:
         elif pod.deleted is not None and launcher is not None and isinstance(pod.trainer, Running):
             if not launcher.frozen:
                 launcher.notice = launcher.notice or self.now
+                if launcher.ended is not None:
+                    self._leave(pod, launcher)
+                    return
             if pod.killed is not None and self.now >= pod.killed:
                 self._end(pod, 137, "Killed")
 
@@ -484,7 +529,8 @@ class Pretend:
         gangs: dict[tuple[str, int], list[Pod]] = {}
         for pod in self.pods.values():
             if pod.membership is not None and pod.uid in self.launchers and isinstance(pod.trainer, Running):
-                gangs.setdefault((pod.membership.job_uid, pod.membership.attempt), []).append(pod)
+                attempt = self.launchers[pod.uid].plan.attempt
+                gangs.setdefault((pod.membership.job_uid, attempt), []).append(pod)
         for (_, attempt), pods in gangs.items():
             crew = [self.launchers[pod.uid] for pod in pods]
             plan = crew[0].plan
@@ -492,13 +538,20 @@ class Pretend:
             self._train(pods, crew, plan, attempt, whole)
 
     def _train(self, pods: list[Pod], crew: list[Launcher], plan: Plan, attempt: int, whole: bool) -> None:
+        broken = any(launcher.ended for launcher in crew)
         for pod, launcher in zip(pods, crew, strict=True):
-            if launcher.fails is not None and not launcher.frozen:
-                self._end(pod, 1, "Error", launcher.fails)
-        if not whole or any(launcher.fails for launcher in crew):
+            if launcher.ended is not None:
+                if self.now - launcher.ended_time >= PLAN_SECONDS or launcher.notice is not None:
+                    self._leave(pod, launcher)
+            elif launcher.fails is not None and not launcher.frozen:
+                self._fail(pod, launcher, 1, launcher.fails)
+            elif broken and self.brittle and not launcher.frozen:
+                self._fail(pod, launcher, 1, Fault(0, self.now, "Connection closed by peer"))
+        if not whole or any(launcher.fails or launcher.ended for launcher in crew):
             for pod, launcher in zip(pods, crew, strict=True):
                 # Nothing can be saved without the others: a launcher that is asked to leave does so, and says so.
-                if launcher.notice is not None and self.now - launcher.notice >= 2 and not launcher.frozen:
+                lasts = launcher.ended is None and not launcher.frozen and launcher.fails is None
+                if lasts and launcher.notice is not None and self.now - launcher.notice >= 2:
                     self._end(pod, 1, "Error")
             return
         if crew[0].preflight is None and plan.preflight is not None:
@@ -506,7 +559,7 @@ class Pretend:
             for pod, launcher in zip(pods, crew, strict=True):
                 launcher.preflight = result
                 if result.finding == Finding.FAILED:
-                    self._end(pod, 77, "Error", preflight=result)
+                    self._fail(pod, launcher, 77, None, result)
             if result.finding == Finding.FAILED:
                 return
         notices = [launcher.notice for launcher in crew if launcher.notice is not None]
@@ -552,6 +605,23 @@ class Pretend:
             launcher.commit = Commit(attempt, step, f"/checkpoints/step-{step}", time=self.now)
         self.commits.setdefault(crew[0].plan.uid, []).append(Commit(attempt, step, f"/checkpoints/step-{step}"))
 
+    def _fail(
+        self, pod: Pod, launcher: Launcher, code: int, fault: Fault | None, preflight: PreflightResult | None = None
+    ) -> None:
+        """Its workers end badly: a launcher that can be told of a later plan says so and waits for one, another ends."""
+        if launcher.notice is not None or not self.reachable:
+            self._end(pod, code, "Error", fault, preflight)
+            return
+        launcher.ended = self._words(pod, launcher, code, fault, preflight)
+        launcher.ended_time = self.now
+
+    def _leave(self, pod: Pod, launcher: Launcher) -> None:
+        """It has waited long enough, or was told to: it ends as it would have at once."""
+        assert launcher.ended is not None
+        message = encode_last_words(launcher.ended)
+        ended = Terminated(launcher.ended.exit, "Error", message, self.now)
+        self.pods[pod.uid] = replace(self.pods[pod.uid], trainer=ended)
+
     def _end(
         self,
         pod: Pod,
@@ -565,23 +635,34 @@ class Pretend:
         launcher = self.launchers.get(pod.uid)
         message = ""
         if launcher is not None and reason != "Killed":
-            rank = pod.membership.rank if pod.membership else 0
-            words = LastWords(
-                attempt=launcher.plan.attempt,
-                node_rank=rank,
-                exit=code,
-                cause="pretended",
-                step=launcher.step,
-                commit=launcher.commit,
-                resumed=launcher.resumed,
-                fault=fault,
-                preflight=preflight,
-                trouble=trouble,
-                behind=behind,
-            )
+            words = self._words(pod, launcher, code, fault, preflight, trouble, behind)
             message = encode_last_words(words)
         # The pod's phase follows at the next second, as a kubelet's does: until then its room is taken.
         self.pods[pod.uid] = replace(self.pods[pod.uid], trainer=Terminated(code, reason, message, self.now))
+
+    def _words(
+        self,
+        pod: Pod,
+        launcher: Launcher,
+        code: int,
+        fault: Fault | None,
+        preflight: PreflightResult | None = None,
+        trouble: Trouble | None = None,
+        behind: At | None = None,
+    ) -> LastWords:
+        return LastWords(
+            attempt=launcher.plan.attempt,
+            node_rank=launcher.plan.node_rank(pod.name),
+            exit=code,
+            cause="pretended",
+            step=launcher.step,
+            commit=launcher.commit,
+            resumed=launcher.resumed,
+            fault=fault,
+            preflight=preflight,
+            trouble=trouble,
+            behind=behind,
+        )
 
     def _answer(self) -> None:
         for pod in self.pods.values():
@@ -595,9 +676,9 @@ class Pretend:
             status = Status(
                 pod_uid=pod.uid,
                 attempt=launcher.plan.attempt,
-                plan_digest=pod.membership.plan_digest,
-                node_rank=pod.membership.rank,
-                phase="training" if self.speaks else "starting",
+                plan_digest=launcher.digest,
+                node_rank=launcher.plan.node_rank(pod.name),
+                phase="ended" if launcher.ended else "training" if self.speaks else "starting",
                 step=launcher.step,
                 first_step_time=launcher.started if self.speaks else None,
                 notice_time=launcher.notice,
@@ -608,6 +689,8 @@ class Pretend:
                 phase_seconds=self.claims(launcher),
                 sent=self.sent,
                 ranks=self.places(launcher, pod.membership.rank),
+                ended=launcher.ended,
+                ended_time=launcher.ended_time if launcher.ended else None,
             )
             self.answers[pod.uid] = dataclasses.replace(known, status=status, time=self.now, error="")
 

@@ -52,4 +52,4 @@ def a_plan(
     """The plan of an attempt whose first member is the job's fifth."""
     known = [node for node in nodes if node in tree.paths]
     placement = Placement(tuple(nodes), rank.spans(tree, known), rank.crossings(tree, known))
-    return plan_for(job, attempt, placement, tree, first_member=4)
+    return plan_for(job, attempt, placement, tree, members=range(4, 4 + len(placement.nodes)))

@@ -71,6 +71,7 @@ def test_a_finished_gang_succeeds_and_nothing_holds_its_objects(cluster: Pretend
 
 def test_a_killed_worker_costs_one_failure_and_the_next_attempt_resumes(cluster: Pretend) -> None:
     running(cluster)
+    before = set(cluster.pods)
     cluster.tick(25).crash("train-1")
     cluster.until(lambda: cluster.status("train").attempt == 2 and cluster.status("train").phase == "Running")
     status = cluster.status("train")
@@ -78,7 +79,7 @@ def test_a_killed_worker_costs_one_failure_and_the_next_attempt_resumes(cluster:
     assert status.last_failure is not None
     assert (status.last_failure.reason, status.last_failure.pod) == (Reason.MEMBER_FAILED, "train-1")
     assert [(mark.attempt, mark.step) for mark in status.lineage] == [(1, 20)]
-    assert {pod.name for pod in cluster.pods.values()} >= {"train-4", "train-5", "train-6", "train-7"}
+    assert set(cluster.pods) == before, "it begins in the pods that are there"
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_failures_beyond_the_budget_end_the_job_with_the_last_reason(cluster: Pr
     running(cluster, restart={"failures": 1, "per": "1h"})
     for attempt in (1, 2):
         cluster.until(cluster.phase_is("train", "Running"), 60).tick(2)
-        cluster.crash(f"train-{4 * (attempt - 1)}")
+        cluster.crash("train-0")
         cluster.until(lambda n=attempt: cluster.status("train").restarts.failures == n)  # type: ignore[misc]
     cluster.until(cluster.phase_is("train", "Failed")).tick(15)
     failed = next(c for c in cluster.status("train").conditions if c.type == "Failed")

@@ -262,7 +262,7 @@ def test_nodes_that_passed_within_the_hour_are_not_measured_again(cluster: Prete
     running(cluster, 3).tick(5)
     assert asked(cluster, 3).nodes == (2,)
     cluster.now += deadlines.PROVEN
-    cluster.crash("train-7")
+    cluster.crash("train-1")
     running(cluster, 4)
     assert asked(cluster, 4).nodes is None
 
@@ -280,7 +280,8 @@ def test_a_plan_is_the_same_whenever_it_is_made(cluster: Pretend) -> None:
     described(cluster, leaf="10Gbps", spine="10Gbps")
     cluster.submit("train", 4)
     running(cluster).tick(3)
-    cluster.crash("train-1")
+    for pod in list(cluster.pods.values()):
+        cluster._end(pod, 1, "Error")
     seen = []
 
     def watch(action: act.Action) -> bool:

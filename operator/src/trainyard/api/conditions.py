@@ -112,6 +112,7 @@ class Reason(StrEnum):
     NODE_TAKEN = "NodeTaken"
     UNASKED_YIELD = "UnaskedYield"
     RANK_MISMATCH = "RankMismatch"
+    HANDOVER_FAILED = "HandoverFailed"
     # ends
     COMPLETED = "Completed"
     INVALID_CONFIGURATION = "InvalidConfiguration"

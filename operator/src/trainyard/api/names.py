@@ -31,6 +31,10 @@ LABEL_RANK: Final = f"{GROUP}/node-rank"
 ANNOTATION_NODE: Final = f"{GROUP}/node"
 # Digest of the plan that a pod was made from.
 ANNOTATION_PLAN: Final = f"{GROUP}/plan-digest"
+ANNOTATION_MADE: Final = f"{GROUP}/made-for-attempt"
+"""On a pod: the attempt that it was made for, whose plan it mounts; it may play in later ones."""
+ANNOTATION_FORM: Final = f"{GROUP}/form"
+"""On a pod: a digest of all of it that is not its identity. Only a pod that would be made alike is kept for another attempt."""
 
 # On nodes, by an administrator or his agent: what network the node is on (a Fabric or a built-in profile), and what no label
 # can hold: the adapters of the compute network, separated by commas, and the interface by which pods on the host's network meet.

@@ -588,6 +588,24 @@ class Former(ApiModel):
     """How long its nodes are kept from jobs of equal and lower priority."""
 
 
+class MemberRun(ApiModel):
+    """Members whose numbers follow each other in rank order."""
+
+    first: int
+    """Number of the first."""
+    count: int = 1
+    """How many there are."""
+
+
+class Roster(ApiModel):
+    """The members of an attempt that kept pods of the one before it."""
+
+    members: tuple[MemberRun, ...]
+    """All of them, in rank order."""
+    new_from: int
+    """From this number on they were made for this attempt; the others were kept."""
+
+
 class Stop(ApiModel):
     """A recorded request to save and leave. An exit code of 75 counts as a yield only where one stands for its attempt."""
 
@@ -740,6 +758,8 @@ class TrainingJobStatus(ApiModel):
     """For each earlier attempt that counts, its last step that is history."""
     resume: ResumePoint | None = None
     """The checkpoint that the next attempt starts from; left out: the newest of the lineage."""
+    roster: Roster | None = None
+    """Who plays in the current attempt, where it kept pods of the one before; left out: the last numbers in rank order."""
     next_member: int = 0
     """Number of the next member; a number is never used twice."""
     queued_at: Time | None = None

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainyard.api.conditions import Phase
-from trainyard.api.names import RENDEZVOUS_PORT, channel_name, is_reserved_env, service_name
+from trainyard.api.names import channel_name, is_reserved_env, service_name
 from trainyard.api.prose import count
 from trainyard.api.template import trainer_container
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.cli.layout import WIDTH, page, wrapped
 from trainyard.contract.network import PodNetwork
 from trainyard.contract.plan import pod_name
-from trainyard.lifecycle.gang import first_member, is_open
+from trainyard.lifecycle import roster
+from trainyard.lifecycle.gang import is_open
 from trainyard.network.derive import settings_for
 from trainyard.network.explain import FROM_ELSEWHERE, explain, of_template
 from trainyard.network.settings import Setting, Settings, Source
 from trainyard.render.env import identity
+from trainyard.render.plan import rendezvous_port
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Job, Pod, World
 
@@ -129,7 +131,7 @@ def _who(job: Job, seated: Sequence[Seat], first: int, last: int, ranks: int, wi
     """Who the processes of some node ranks are: the plan's to say, and nobody else's."""
     assert job.spec is not None
     processes = job.spec.processes
-    number = first_member(job) if is_open(job) else job.status.next_member
+    number = roster.numbers(job)[0] if is_open(job) else job.status.next_member
     leader = seated[0].pod.name if seated and seated[0].pod is not None else pod_name(job.name, number)
     said = {
         "RANK": _span(first * processes, (last + 1) * processes - 1),
@@ -137,7 +139,7 @@ def _who(job: Job, seated: Sequence[Seat], first: int, last: int, ranks: int, wi
         "WORLD_SIZE": str(ranks * processes),
         "LOCAL_WORLD_SIZE": str(processes),
         "MASTER_ADDR": f"{leader}.{service_name(job.name)}",
-        "MASTER_PORT": str(RENDEZVOUS_PORT),
+        "MASTER_PORT": str(rendezvous_port(job.status, job.status.attempt)),
     }
     yield "Who each process is, by the plan (nobody else's to say):"
     yield from wrapped(" ".join(f"{name}={value}" for name, value in said.items()), "  ", width=width)

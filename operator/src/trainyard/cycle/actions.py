@@ -119,6 +119,29 @@ class AskStop:
 
 
 @dataclass(frozen=True, slots=True)
+class HandPlan:
+    """Give a launcher that was kept the plan of the current attempt. Sent again by later cycles until it runs by it."""
+
+    job_uid: str
+    pod_uid: str
+    ip: str
+    plan: str
+    """The text of plan.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """Let a pod say which attempt it plays in, and as whom."""
+
+    namespace: str
+    name: str
+    uid: str
+    attempt: int
+    rank: int
+    plan_digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """An Event on the job. kind: Normal or Warning; reason: a `conditions.Reason`."""
 
@@ -156,6 +179,8 @@ Action = (
     | WriteObserved
     | MarkNode
     | AskStop
+    | HandPlan
+    | Relabel
     | Announce
 )
 

@@ -28,3 +28,18 @@ def claims(jobs: Iterable[Job]) -> Mapping[tuple[str, int], Claim]:
             nodes = before.nodes.union(reservation.nodes)
             found[victim.uid, victim.attempt] = Claim((*before.by, job.key), nodes)
     return found
+
+
+def waited_for(jobs: Iterable[Job], job: Job) -> frozenset[str]:
+    """Nodes that other jobs have reserved for their next attempt. Only who has given its nodes back is asked for: its pods that
+    live on could not keep somebody else from starting."""
+    if job.status.former is None:
+        return frozenset()
+    reserved = (
+        other.status.reservation.nodes
+        for other in jobs
+        if other.uid != job.uid
+        and other.status.reservation is not None
+        and other.status.reservation.attempt == other.status.attempt + 1
+    )
+    return frozenset(node for nodes in reserved for node in nodes)

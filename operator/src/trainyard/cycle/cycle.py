@@ -13,15 +13,17 @@ from dataclasses import replace
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import TrainingJobStatus
+from trainyard.contract.plan import encode
 from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
-from trainyard.cycle.claims import Claim, claims
+from trainyard.cycle.claims import Claim, claims, waited_for
 from trainyard.cycle.compared import compared
 from trainyard.cycle.grow import asked_to_grow, due_to_grow, may_grow
 from trainyard.cycle.marking import mark
-from trainyard.cycle.members import make_members, outdated
+from trainyard.cycle.members import make_members, outdated, plan_of
 from trainyard.cycle.observe import observe
 from trainyard.cycle.queue import serve
+from trainyard.cycle.reuse import misfits
 from trainyard.cycle.room import rooms
 from trainyard.cycle.waiting import Waiting
 from trainyard.lifecycle import deadlines
@@ -62,6 +64,8 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
             around = Surroundings(
                 wanted_by=claim.by,
                 wanted_nodes=claim.nodes,
+                reserved_nodes=waited_for(jobs, job),
+                misfits=misfits(world, job, gang),
                 blind=blind,
                 leaving=world.namespace_leaving(job.namespace),
                 refusal=_refusal(world, job, gang),
@@ -194,6 +198,7 @@ def _write(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> list[
 
 def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decision) -> list[act.Action]:
     todo: list[act.Action] = []
+    plan: str | None = None
     for need in decision.needs:
         match need:
             case life.HoldJob():
@@ -207,12 +212,24 @@ def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decisio
             case life.AskStop(pod, stop):
                 request = Stop(attempt=stop.attempt, deadline=stop.deadline, reason=stop.reason)
                 todo.append(act.AskStop(job.uid, pod.uid, pod.ip, request))
+            case life.HandPlan(pod):
+                plan = plan if plan is not None else _text_of_plan(world, tree, job)
+                if plan:
+                    todo.append(act.HandPlan(job.uid, pod.uid, pod.ip, plan))
+            case life.Relabel(pod, rank):
+                says = job.status.plan.digest if job.status.plan is not None else ""
+                todo.append(act.Relabel(pod.namespace, pod.name, pod.uid, job.status.attempt, rank, says))
             case life.MakeMembers():
                 present = frozenset(seat.rank for seat in gang.seats if seat.pod is not None)
                 todo += make_members(world, tree, job, present)
             case life.Tell(kind, reason, message):
                 todo.append(act.Announce(job.namespace, job.name, job.uid, kind, reason, message))
     return todo
+
+
+def _text_of_plan(world: World, tree: Tree, job: Job) -> str:
+    plan = plan_of(world, tree, job)
+    return encode(plan) if plan is not None else ""
 
 
 def _orphans(world: World, now: float) -> list[act.Turn]:

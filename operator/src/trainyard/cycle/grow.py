@@ -14,8 +14,9 @@ from trainyard.cycle.parties import seeker_of, usage_of
 from trainyard.cycle.room import Room
 from trainyard.cycle.waiting import Waiting
 from trainyard.lifecycle import deadlines
-from trainyard.lifecycle.gang import Gang, size
+from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
+from trainyard.lifecycle.roster import size
 from trainyard.planner.place import Placement, place
 from trainyard.world.capacity import place_of
 from trainyard.world.records import Job, World

@@ -10,7 +10,7 @@ from trainyard.cycle import actions as act
 from trainyard.cycle.outlook import site_of
 from trainyard.cycle.proof import planned, section
 from trainyard.cycle.wishes import likely_settings
-from trainyard.lifecycle.gang import first_member
+from trainyard.lifecycle.roster import numbers
 from trainyard.network.derive import settings_for
 from trainyard.network.explain import told
 from trainyard.network.settings import MOST_WARNINGS, Settings
@@ -41,6 +41,14 @@ def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -
     ]
     missing = (rank for rank in range(len(plan.members)) if rank not in present)
     return made + [act.Create(manifest) for manifest in pods(job, plan, missing, settings, world.launcher_image)]
+
+
+def plan_of(world: World, tree: Tree, job: Job) -> Plan | None:
+    """The plan of an opened attempt; None where it would be another now than the status says, and so nobody's to be told."""
+    if job.status.reservation is None or job.status.plan is None:
+        return None
+    plan = _plan(world, tree, job)
+    return plan if digest(plan) == job.status.plan.digest else None
 
 
 def summary(world: World, tree: Tree, job: Job) -> PlanSummary:
@@ -120,7 +128,7 @@ def _plan(world: World, tree: Tree, job: Job, mesh: Mesh | None = None, proof: P
         mesh = Mesh(**known.mesh)
     mesh = mesh or mesh_of(job.spec, site_of(world, tree, job, placed.nodes))
     asked = section(job, placed.nodes, known.preflight if known is not None else proof)
-    return plan_for(job, job.status.attempt, placed, tree, first_member(job), mesh=mesh, preflight=asked)
+    return plan_for(job, job.status.attempt, placed, tree, numbers(job), mesh=mesh, preflight=asked)
 
 
 def _placement(tree: Tree, job: Job) -> Placement:

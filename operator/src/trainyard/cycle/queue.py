@@ -26,6 +26,7 @@ from trainyard.cycle.parties import Parties, Seeker, ends, least, seeker_of, see
 from trainyard.cycle.plans import find, find_fewer
 from trainyard.cycle.quality import quality_of
 from trainyard.cycle.reserve import await_victims, keep_reserved, promise, reserve, reserved, standing_of, take
+from trainyard.cycle.reuse import Reused, held_by, plans_left, reused, room_with
 from trainyard.cycle.room import Room
 from trainyard.cycle.start import Chosen, start
 from trainyard.cycle.stay import hold, stay
@@ -118,10 +119,13 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
         seeker = seeker_of(world, job, room, now, reserved.nodes)
         standing = standing_of(world, seeker, room, now)
         if standing is not None:
-            ready = room.holds(standing.nodes, seeker.request.demand)
+            again = reused(world, job, standing.nodes, parties)
+            ready = room_with(room, again, standing.nodes, seeker.request.demand)
+            room.now.give(held_by(again) if ready else {})
             held = promise(seeker, standing.nodes, standing.spares, room)
             if ready:
-                return start(world, tree, job, Chosen.reserved(standing, held), now)
+                unused = plans_left(parties.gangs[job.uid], job.status.attempt, again)
+                return start(world, tree, job, Chosen.reserved(standing, held, again, unused), now)
             return await_victims(job, standing, parties, now)
     return _seek(world, tree, seekers_of(world, job, room, now), parties, room, now)
 
@@ -139,11 +143,11 @@ def _seek(world: World, tree: Tree, seekers: Sequence[Seeker], parties: Parties,
         if resumed is not None:
             return _resume(world, tree, seeker, resumed, parties, room, now)
     if found is not None:
-        return _begin(world, tree, *found, room, now)
+        return _begin(world, tree, *found, parties, room, now)
     lenders = [seeker for seeker in seekers if seeker.firm is not seeker.kept]
     lent = _cheapest(lenders, lambda seeker: find(seeker, seeker.firm, parties, room))
     if lent is not None:
-        return _begin(world, tree, *lent, room, now)
+        return _begin(world, tree, *lent, parties, room, now)
     later = _cheapest(seekers, lambda seeker: find(seeker, seeker.kept, parties, room, soon=True))
     if later is not None:
         return reserve(*later, (), parties, room, now)
@@ -153,7 +157,7 @@ def _seek(world: World, tree: Tree, seekers: Sequence[Seeker], parties: Parties,
             return taken
     fewer = _largest(seekers, lambda seeker: find_fewer(seeker, seeker.kept, parties, room))
     if fewer is not None:
-        return _begin(world, tree, *fewer, room, now)
+        return _begin(world, tree, *fewer, parties, room, now)
     fewer = _largest(seekers, lambda seeker: find_fewer(seeker, seeker.kept, parties, room, soon=True))
     if fewer is not None:
         return reserve(*fewer, (), parties, room, now)
@@ -203,19 +207,32 @@ def _stay(seekers: Sequence[Seeker], parties: Parties, room: Room, now: float) -
 
 
 def _begin(
-    world: World, tree: Tree, seeker: Seeker, found: Placement, room: Room, now: float, said: str = ""
+    world: World,
+    tree: Tree,
+    seeker: Seeker,
+    found: Placement,
+    parties: Parties,
+    room: Room,
+    now: float,
+    said: str = "",
+    again: Reused | None = None,
 ) -> Waiting:
-    """Start on nodes that are free. Those that are lent have to be left in time."""
+    """Start on nodes that are free, or held by pods that play again. Those that are lent have to be left in time."""
+    again = again or {}
+    room.now.give(held_by(again))
     held = promise(seeker, found.nodes, found.spares, room)
     lent_until = room.lent(seeker.job.key, seeker.priority, found.nodes)
-    return start(world, tree, seeker.job, Chosen(found.nodes, held, lent_until, said, quality_of(found)), now)
+    unused = plans_left(parties.gangs[seeker.job.uid], seeker.job.status.attempt, again)
+    chosen = Chosen(found.nodes, held, lent_until, said, quality_of(found), again, unused)
+    return start(world, tree, seeker.job, chosen, now)
 
 
 def _resume(
     world: World, tree: Tree, seeker: Seeker, resumed: Again, parties: Parties, room: Room, now: float
 ) -> Waiting:
-    """Go on in the place of the last attempt, as soon as its pods have ended."""
+    """Go on in the place of the last attempt: in its pods where they live, else as soon as they have ended."""
     found = resumed.placement
-    if room.holds(found.nodes, seeker.request.demand):
-        return _begin(world, tree, seeker, found, room, now, resumed.said)
+    again = reused(world, seeker.job, found.nodes, parties)
+    if room_with(room, again, found.nodes, seeker.request.demand):
+        return _begin(world, tree, seeker, found, parties, room, now, resumed.said, again)
     return reserve(seeker, found, (), parties, room, now, resumed.said)

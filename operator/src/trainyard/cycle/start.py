@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.model import rfc3339
@@ -11,8 +11,10 @@ from trainyard.api.training_job import PlanQuality, Reservation
 from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members, network_of, obstacle, summary, warnings
 from trainyard.cycle.parties import leaving_takes
+from trainyard.cycle.reuse import Reused
 from trainyard.cycle.waiting import Waiting, told, wait
 from trainyard.lifecycle import conditions, deadlines, unfit
+from trainyard.lifecycle.roster import with_kept
 from trainyard.planner.place import CLUSTER
 from trainyard.topology.tree import Tree
 from trainyard.world.records import Job, World
@@ -22,18 +24,23 @@ from trainyard.world.records import Job, World
 class Chosen:
     """What an attempt starts on: nodes in rank order, and spares to be held ready beside it. lent_until: when the first of the
     nodes is needed by somebody else; None where none is. said: how they were found, where that is worth
-    saying. quality: how good the choice is."""
+    saying. quality: how good the choice is. again: pods of the last attempt that play in this one, by node rank; unused: attempts
+    whose plans nobody mounts then."""
 
     nodes: tuple[str, ...]
     spares: tuple[str, ...] = ()
     lent_until: float | None = None
     said: str = ""
     quality: PlanQuality | None = None
+    again: Reused = field(default_factory=dict)
+    unused: tuple[int, ...] = ()
 
     @classmethod
-    def reserved(cls, reservation: Reservation, spares: tuple[str, ...]) -> Chosen:
+    def reserved(
+        cls, reservation: Reservation, spares: tuple[str, ...], again: Reused, unused: tuple[int, ...]
+    ) -> Chosen:
         """What was reserved. spares: those that still can be had."""
-        return cls(reservation.nodes, spares, None, reservation.message, reservation.quality)
+        return cls(reservation.nodes, spares, None, reservation.message, reservation.quality, again, unused)
 
 
 def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Waiting:
@@ -41,6 +48,8 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     assert job.spec is not None
     nodes, lent = chosen.nodes, chosen.lent_until
     attempt = job.status.attempt + 1
+    members = {rank: pod.membership.member for rank, pod in chosen.again.items() if pod.membership is not None}
+    roster, next_member = with_kept(members, len(nodes), job.status.next_member)
     status = job.status.but(
         phase=Phase.STARTING,
         attempt=attempt,
@@ -53,7 +62,8 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
         waiting_since=None,
         plan=None,
         leave_by=lent - leaving_takes(job.spec) if lent is not None else None,
-        next_member=job.status.next_member + len(nodes),
+        roster=roster,
+        next_member=next_member,
         reservation=Reservation(
             attempt=attempt,
             nodes=nodes,
@@ -72,6 +82,8 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     message += _after_preflight(job)
     if chosen.said:
         message += f"; {chosen.said}"
+    if chosen.again:
+        message += f"; {len(chosen.again)} of {len(nodes)} pods are kept"
     if chosen.spares:
         message += f"; held ready: {_short(chosen.spares)}"
     if lent is not None:
@@ -86,8 +98,8 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     started = job.with_status(status)
     news = told(job, Reason.GANG_STARTED, message, "Normal")
     doubts = [a for doubt in warnings(world, started) for a in told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]
-    old = (act.DeletePlan(job.namespace, plan_name(job.name, attempt - 1)),) if attempt > 1 else ()
-    return Waiting(status, (*make_members(world, tree, started, frozenset()), *news, *doubts, *old))
+    old = [act.DeletePlan(job.namespace, plan_name(job.name, unused)) for unused in chosen.unused]
+    return Waiting(status, (*make_members(world, tree, started, chosen.again.keys()), *news, *doubts, *old))
 
 
 def _after_preflight(job: Job) -> str:

@@ -178,7 +178,13 @@ def _membership(meta: MetaShape) -> Membership | None:
         rank=rank,
         node=annotations.get(names.ANNOTATION_NODE, ""),
         plan_digest=annotations.get(names.ANNOTATION_PLAN, ""),
+        made=_number(annotations.get(names.ANNOTATION_MADE)),
+        form=annotations.get(names.ANNOTATION_FORM, ""),
     )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
 
 
 def _trainer(meta: MetaShape, spec: PodSpecShape, status: PodStatusShape) -> ContainerState:

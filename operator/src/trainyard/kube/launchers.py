@@ -31,6 +31,8 @@ from trainyard.world.records import Answer, Pod, Running
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 2.0
+PLAN_SECONDS: Final = 5.0
+"""For a plan to be sent and read: that of a gang of 10,000 has 700 KB."""
 MAX_ANSWER_BYTES: Final = 64 * 1024
 _MOST_CHARACTERS: Final = 300
 """Of an error: it ends in conditions and logs, and may quote a stranger."""
@@ -52,9 +54,10 @@ _TICK_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A question that got no answer, or one that is not to be believed."""
+    """A question that got no answer, or one that is not to be believed. refused: the launcher said no, and would say so again."""
 
     error: str
+    refused: bool = False
 
 
 Address = Callable[[Pod], tuple[str, int]]
@@ -127,9 +130,15 @@ class LauncherClient:
         """POST /v1/stop; where the launcher took it, it says how it stands."""
         return await self._ask("POST", requests.PATH_STOP, requests.encode_stop(stop), pod)
 
-    async def _ask(self, method: str, path: str, body: bytes, pod: Pod) -> Status | Unanswered:
+    async def plan(self, pod: Pod, plan: str) -> Status | Unanswered:
+        """POST /v1/plan: the next attempt begins in that pod; where the launcher took it, it says how it stands."""
+        return await self._ask("POST", requests.PATH_PLAN, plan.encode(), pod, max(self._seconds, PLAN_SECONDS))
+
+    async def _ask(
+        self, method: str, path: str, body: bytes, pod: Pod, seconds: float | None = None
+    ) -> Status | Unanswered:
         """A question whose answer is a status of that very pod."""
-        text = await self._fetch(method, path, body, pod)
+        text = await self._fetch(method, path, body, pod, self._seconds if seconds is None else seconds)
         if isinstance(text, Unanswered):
             return text
         try:
@@ -140,7 +149,7 @@ class LauncherClient:
             return Unanswered(f"the answer speaks of pod {status.pod_uid[:64]!r}, not of {pod.uid}")
         return status
 
-    async def _fetch(self, method: str, path: str, body: bytes, pod: Pod) -> bytes | Unanswered:
+    async def _fetch(self, method: str, path: str, body: bytes, pod: Pod, seconds: float) -> bytes | Unanswered:
         if self._session is None or pod.membership is None:
             raise RuntimeError("launchers are asked within `async with`, and only those of our own pods")
         try:
@@ -153,14 +162,14 @@ class LauncherClient:
             signed = requests.sign(key, method, path, body, pod.uid, self._clock() + requests.VALID_SECONDS)
             try:
                 async with (
-                    asyncio.timeout(self._seconds),
+                    asyncio.timeout(seconds),
                     self._session.request(
                         method, url, data=body or None, headers=signed, allow_redirects=False
                     ) as answer,
                 ):
                     return await _read(answer)
             except TimeoutError:
-                return Unanswered(f"no answer within {self._seconds:g} s")
+                return Unanswered(f"no answer within {seconds:g} s")
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 return Unanswered(f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS])
 
@@ -273,7 +282,8 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes | Unanswered:
         if len(chunks) > MAX_ANSWER_BYTES:
             return Unanswered(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     if not 200 <= answer.status < 300:
-        return Unanswered(f"HTTP {answer.status}: {_excerpt(answer.headers, chunks)}")
+        refused = 400 <= answer.status < 500
+        return Unanswered(f"HTTP {answer.status}: {_excerpt(answer.headers, chunks)}", refused)
     return bytes(chunks)
 
 

@@ -27,8 +27,10 @@ from trainyard.cycle.actions import (
     CreateControl,
     DeletePlan,
     DeletePod,
+    HandPlan,
     HoldJob,
     MarkNode,
+    Relabel,
     ReleaseJob,
     ReleasePod,
     TryPod,
@@ -109,7 +111,7 @@ class Writer:
 
     async def _attempt(self, job_uid: str, action: Action) -> Failure | None:
         # Launchers have their own limit: slow ones must not keep the API server waiting.
-        async with nullcontext() if isinstance(action, AskStop) else self._turns:
+        async with nullcontext() if isinstance(action, AskStop | HandPlan) else self._turns:
             try:
                 if not self._leading():
                     raise ApiError(
@@ -146,6 +148,10 @@ class Writer:
                 self._mirror.observe(await write_observed(self._client, action))
             case AskStop():
                 await self._ask_stop(action)
+            case HandPlan():
+                await self._hand_plan(action)
+            case Relabel():
+                await self._relabel(action)
             case Announce():
                 self._recorder.announce(action)
 
@@ -284,6 +290,42 @@ class Writer:
         else:
             self._mirror.answer(action.pod_uid, replace(known, stop_sent=now, status=said, time=now, error=""))
 
+    async def _hand_plan(self, action: HandPlan) -> None:
+        """As with a stop: what becomes of it the cycle sees in the answer."""
+        pod = self._mirror.members.get(action.pod_uid)
+        if pod is None:
+            return
+        said = await self._launchers.plan(pod, action.plan)
+        now = self._clock()
+        known = replace(self._mirror.answers.get(action.pod_uid) or Answer(asked=now), plan_sent=now, plan_refused="")
+        if isinstance(said, Unanswered):
+            log.warning("%s/%s was given a later plan: %s", pod.namespace, pod.name, said.error)
+            refused = said.error if said.refused else ""
+            error = known.error if said.refused else said.error  # a refusal is an answer
+            self._mirror.answer(action.pod_uid, replace(known, plan_refused=refused, error=error))
+        else:
+            self._mirror.answer(action.pod_uid, replace(known, status=said, time=now, error=""))
+
+    async def _relabel(self, action: Relabel) -> None:
+        """A pod that is gone, or another under its name, says nothing any more."""
+        says = {
+            f"labels/{_escaped(names.LABEL_ATTEMPT)}": str(action.attempt),
+            f"labels/{_escaped(names.LABEL_RANK)}": str(action.rank),
+            f"annotations/{_escaped(names.ANNOTATION_PLAN)}": action.plan_digest,
+        }
+        patch: list[Object] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
+        patch += [{"op": "add", "path": f"/metadata/{path}", "value": value} for path, value in says.items()]
+        try:
+            self._mirror.observe(await self._client.patch(resources.PODS, action.namespace, action.name, patch))
+        except ApiError as error:
+            if not error.not_found and error.code != 422:
+                raise
+
+
+def _escaped(name: str) -> str:
+    """A key in a JSON pointer (RFC 6901)."""
+    return name.replace("~", "~0").replace("/", "~1")
+
 
 def _batches(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
     """Runs of neighbours that do not depend on each other."""
@@ -296,7 +338,7 @@ def _lane(position: int, action: Action) -> Hashable:
     match action:
         case Create(manifest):
             return manifest["kind"] if manifest["kind"] == "Pod" else position
-        case DeletePod() | DeletePlan() | ReleasePod() | AskStop() | Announce():
+        case DeletePod() | DeletePlan() | ReleasePod() | AskStop() | HandPlan() | Relabel() | Announce():
             return type(action).__name__
         case _:
             return position

@@ -31,6 +31,11 @@ PLAUSIBLE: Final = 60.0
 """Of training, after which a script that reports no steps is taken to have got somewhere."""
 UNREACHED: Final = 30.0
 """A launcher that never answered, counted from the start of its container and from our first question: only signals are left."""
+HEARD: Final = 15.0
+"""Since its last answer, for a launcher to be counted on when its gang failed. Each is asked every 10 s at least."""
+GATHER: Final = 2.0
+"""From the first failure that is heard of until it is judged, while there are members that still run: who failed first is told
+from those that lost their peer by the time at which they did, and they end within a moment of each other."""
 FINISH: Final = 120.0
 """Between the first member that is done and the last: they did the same steps."""
 BROKEN_GRACE: Final = 10
@@ -54,6 +59,15 @@ TRY_AGAIN: Final = 10.0
 """Between two trials of a pod that the API server would not take for a reason that may pass."""
 EVENTUALLY: Final = 30.0
 """Between two looks at a thing whose change no watch reports."""
+
+
+HANDOVER: Final = 15.0
+"""For a launcher that was kept to take the plan of the next attempt. It answers within seconds unless it is frozen or gone."""
+
+
+def handover(members: int) -> float:
+    """The same for a gang: each is sent the whole plan, which takes its time where there are thousands."""
+    return HANDOVER + 0.02 * members
 
 
 def back_off(fruitless: int) -> float:

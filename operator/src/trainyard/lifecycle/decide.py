@@ -7,6 +7,7 @@ Starting is not decided here: who gets which nodes is a question between jobs, a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
@@ -14,16 +15,19 @@ from trainyard.api.training_job import Ending, Failure, Stop, TrainingJobStatus
 from trainyard.contract.exits import Exit
 from trainyard.lifecycle import closing, conditions, deadlines, unfit
 from trainyard.lifecycle.gang import Gang, Seat, is_open
+from trainyard.lifecycle.handover import settled, spared, staying
 from trainyard.lifecycle.hearing import compare, hear
 from trainyard.lifecycle.leftovers import after_last_words, settle, sweep, tear_down, wake_for
 from trainyard.lifecycle.needs import (
     AskStop,
     Decision,
     DeletePod,
+    HandPlan,
     HoldJob,
     MakeMembers,
     Need,
     PodNeed,
+    Relabel,
     Surroundings,
     Tell,
     side_by_side,
@@ -47,13 +51,17 @@ def decide(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
         return Decision(job.status, (HoldJob(),))
     if is_open(job):
         return _tend(job, gang, around, now)
-    swept = sweep(job, gang, now)
+    kept = spared(job, gang.others, around, now)
+    swept = sweep(job, gang, now, kept)
     if closing.ran_out(job.spec, job.status):
+        swept = sweep(job, gang, now)
         spent = closing.run_out(job, job.status.but(observed_generation=job.generation), "no attempt may follow", now)
         return Decision(spent, (*swept, _told_of_failure(spent)))
     if job.spec.suspend:
         return wake_for(_suspended(job, swept, now), gang.others, now)
-    return wake_for(Decision(_observed(job, job.status, now), swept, queue=True), gang.others, now)
+    until = job.status.former.until if kept and job.status.former is not None else None
+    waits = Decision(_observed(job, job.status, now), swept, queue=True, wake=until, kept=kept)
+    return wake_for(waits, gang.others, now)
 
 
 def left_alone(job: Job) -> bool:
@@ -143,14 +151,16 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
             told.append(Tell("Normal", Reason(stop.reason), _asked(stop, around)))
 
     whole = job.with_status(status)
-    all_made = all(seat.pod is not None for seat in gang.seats)
+    all_made = all(seat.pod is not None and seat.taken for seat in gang.seats)
     leaving = status.ending is not None or status.stop is not None
-    if all_made or leaving:
-        # Members that were never made need not be: the attempt is whole, or on its way out.
+    if all_made or (leaving and status.roster is None):
+        # Members that were never made need not be: the attempt is whole, or on its way out. Who was kept and has not taken its
+        # plan is told from the others by the reservation.
         status = status.but(reservation=None)
+    recorded = _recorded(status)
+    stay = staying(job, status, gang, around, recorded, now) if recorded is not None else frozenset[int]()
 
-    if (leaving or all_made) and gang.seats and all(seat.settled(now) for seat in gang.seats):
-        recorded = _recorded(status)
+    if (leaving or all_made) and gang.seats and all(settled(seat, stay, now) for seat in gang.seats):
         verdict = recorded or outcome(job.with_status(status), gang, now)
         closed = closing.close(whole, gang, verdict, now, around.wanted_nodes)
         kind = "Normal" if verdict.outcome in (Outcome.DONE, Outcome.YIELDED) else "Warning"
@@ -162,13 +172,16 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
 
     going: list[Need] = []
     if status.ending is not None:
-        going += _take_down(gang, deadlines.BROKEN_GRACE)
+        going += _take_down(gang, stay, deadlines.BROKEN_GRACE)
     elif status.stop is not None:
         going += _ask_to_leave(gang, status.stop, now)
-    made = () if status.reservation is None else (MakeMembers(),)
+    else:
+        going += _hand_over(gang, now)
+    made = () if status.reservation is None or leaving else (MakeMembers(),)
+    named = () if status.roster is None or leaving else _relabel(gang, status)
     # The first need that the API server refuses ends the turn: who has to leave must not wait for what can be tidied up later,
     # and new pods come last, since the old ones may take the quota that they need.
-    needs = (*told, *going, *sweep(job, gang, now), *after_last_words(gang.pods, now), *made)
+    needs = (*told, *going, *sweep(job, gang, now), *after_last_words(gang.pods, now), *made, *named)
     status = report(job, gang, around, status, now)
     return Decision(status, needs, wake=_next_deadline(job, gang, status, now))
 
@@ -255,12 +268,38 @@ def _recorded(status: TrainingJobStatus) -> Verdict | None:
     return Verdict(Outcome(ending.outcome), Reason(ending.reason), ending.message)
 
 
-def _take_down(gang: Gang, grace_seconds: int | None) -> list[Need]:
+def _take_down(gang: Gang, stay: Collection[int], grace_seconds: int | None) -> list[Need]:
     return [
         DeletePod(seat.pod, grace_seconds)
         for seat in gang.seats
-        if seat.pod is not None and seat.ended is None and seat.pod.deleted is None
+        if seat.pod is not None and not seat.pod.over and seat.pod.deleted is None and seat.rank not in stay
     ]
+
+
+def _hand_over(gang: Gang, now: float) -> list[Need]:
+    """Give the plan to every launcher that was kept, until it says that it has begun."""
+    return [
+        HandPlan(seat.pod)
+        for seat in gang.seats
+        if seat.pod is not None
+        and not seat.taken
+        and not seat.refused
+        and seat.running is not None
+        and (seat.answer is None or now - seat.answer.plan_sent >= deadlines.ASK_AGAIN)
+    ]
+
+
+def _relabel(gang: Gang, status: TrainingJobStatus) -> list[Need]:
+    """Pods that were kept say what they play in now, for whoever selects them by their labels."""
+    digest = status.plan.digest if status.plan is not None else ""
+    found: list[Need] = []
+    for seat in gang.seats:
+        says = seat.pod.membership if seat.pod is not None else None
+        if seat.pod is None or says is None or seat.pod.deleted is not None:
+            continue
+        if (says.attempt, says.rank, says.plan_digest) != (status.attempt, seat.rank, digest):
+            found.append(Relabel(seat.pod, seat.rank))
+    return found
 
 
 def _ask_to_leave(gang: Gang, stop: Stop, now: float) -> list[PodNeed]:
@@ -268,9 +307,9 @@ def _ask_to_leave(gang: Gang, stop: Stop, now: float) -> list[PodNeed]:
     needs: list[PodNeed] = []
     for seat in gang.seats:
         pod = seat.pod
-        if pod is None or seat.ended is not None or pod.deleted is not None:
+        if pod is None or pod.over or pod.deleted is not None:
             continue
-        unstarted = seat.running is None
+        unstarted = seat.running is None or not seat.taken
         if unstarted or now >= stop.deadline or seat.unreached(now):
             needs.append(DeletePod(pod))
         elif not _noticed(seat) and (seat.answer is None or now - seat.answer.stop_sent >= deadlines.ASK_AGAIN):
@@ -298,6 +337,10 @@ def _next_deadline(job: Job, gang: Gang, status: TrainingJobStatus, now: float) 
         due.append(status.running_at + limit - status.ran_seconds)
     for seat in gang.seats:
         due.extend(_seat_deadlines(seat))
+    if any(not seat.taken for seat in gang.seats):
+        due.append(now + deadlines.ASK_AGAIN)
+    if status.ending is not None:
+        due.append(now + deadlines.HEARD)
     later = [instant for instant in due if instant > now]
     return min(later, default=None)
 
@@ -310,7 +353,11 @@ def _seat_deadlines(seat: Seat) -> list[float]:
     if pod.killed is not None and seat.ended is None:
         due.append(pod.killed + deadlines.KILLED + 0.001)
     if seat.ended is not None:
-        due += [seat.ended.finished + deadlines.WORDS, seat.ended.finished + deadlines.FINISH + 0.001]
+        due += [
+            seat.ended.finished + deadlines.GATHER + 0.001,
+            seat.ended.finished + deadlines.WORDS,
+            seat.ended.finished + deadlines.FINISH + 0.001,
+        ]
     if seat.running is not None:
         if answer is not None:
             due.append(max(seat.running.started, answer.asked) + deadlines.UNREACHED + 0.001)

@@ -11,7 +11,7 @@ from trainyard.contract.codec import ContractError
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import Commit, LastWords, Status, decode_last_words
-from trainyard.lifecycle import conditions, deadlines
+from trainyard.lifecycle import conditions, deadlines, roster
 from trainyard.world.records import Answer, Job, Node, Pod, Running, Terminated
 
 
@@ -20,7 +20,8 @@ class Seat:
     """One rank. pod: None where there is none (not yet, or not any more).
 
     node_lost: since when its node is not to be counted on (NotReady, or gone), None while it is. answered: the status remembers
-    that every launcher of this attempt answered once, perhaps another operator.
+    that every launcher of this attempt answered once, perhaps another operator. attempt: the current one; awaited: the member was
+    kept from an earlier one, and its launcher has to take the plan of this one first.
     """
 
     rank: int
@@ -29,11 +30,32 @@ class Seat:
     answer: Answer | None = None
     node_lost: float | None = None
     answered: bool = False
+    attempt: int = 0
+    awaited: bool = False
 
     @property
     def ended(self) -> Terminated | None:
-        """How the trainer container ended; a sidecar may still run."""
-        return self.pod.trainer if self.pod is not None and isinstance(self.pod.trainer, Terminated) else None
+        """How the member's part in this attempt ended: its trainer container has (a sidecar may still run), or its workers have
+        and its launcher, which could begin another attempt, says how."""
+        if self.pod is None or not self.taken:
+            return None
+        if isinstance(self.pod.trainer, Terminated):
+            return self.pod.trainer
+        said = self.status
+        if said is None or said.ended is None or self.answer is None:
+            return None
+        finished = said.ended_time if said.ended_time is not None else self.answer.time
+        return Terminated(said.ended.exit, "Waiting", "its workers have ended", finished)
+
+    @property
+    def taken(self) -> bool:
+        """Whether it plays in this attempt: it was made for it, or has taken its plan."""
+        return not self.awaited or self.status is not None or self._left is not None
+
+    @property
+    def refused(self) -> bool:
+        """It would not take the plan of this attempt."""
+        return not self.taken and self.answer is not None and bool(self.answer.plan_refused)
 
     @property
     def running(self) -> Running | None:
@@ -42,28 +64,36 @@ class Seat:
 
     @property
     def words(self) -> LastWords | None:
-        """The last words, where the launcher left any."""
-        if self.ended is None or self.pod is None or self.pod.membership is None:
-            return None
-        try:
-            words = decode_last_words(self.ended.message)
-        except ContractError:
-            return None
-        return words if words.attempt == self.pod.membership.attempt else None
+        """The last words of this attempt: what the launcher left, or what it says that it would leave."""
+        return self._left or (self.status.ended if self.status is not None else None)
 
     @property
-    def status(self) -> Status | None:
+    def _left(self) -> LastWords | None:
+        if self.pod is None or not isinstance(self.pod.trainer, Terminated):
+            return None
+        try:
+            words = decode_last_words(self.pod.trainer.message)
+        except ContractError:
+            return None
+        return words if words.attempt == self.attempt else None
+
+    @property
+    def said(self) -> Status | None:
         """The launcher's last answer, where it speaks of this pod."""
         if self.pod is None or self.answer is None or self.answer.status is None:
             return None
         return self.answer.status if self.answer.status.pod_uid == self.pod.uid else None
 
     @property
+    def status(self) -> Status | None:
+        """The same, where it speaks of the current attempt."""
+        said = self.said
+        return said if said is not None and said.attempt == self.attempt else None
+
+    @property
     def current(self) -> Status | None:
-        """The launcher's last answer, where it speaks of the attempt that the pod was made for."""
-        if self.status is None or self.pod is None or self.pod.membership is None:
-            return None
-        return self.status if self.status.attempt == self.pod.membership.attempt else None
+        """The same."""
+        return self.status
 
     @property
     def commit(self) -> Commit | None:
@@ -84,7 +114,7 @@ class Seat:
         from our first question."""
         if self.running is None or self.answer is None:
             return None
-        if self.status is not None:
+        if self.said is not None:
             return self.answer.time
         return self.answer.asked if self.answered else None
 
@@ -96,7 +126,7 @@ class Seat:
 
     def unreached(self, now: float) -> bool:
         """It runs, was asked, and never answered, although it had the time."""
-        if self.running is None or self.status is not None or self.answer is None or self.answered:
+        if self.running is None or self.said is not None or self.answer is None or self.answered:
             return False
         return now - max(self.running.started, self.answer.asked) > deadlines.UNREACHED
 
@@ -142,7 +172,7 @@ class Gang:
     @property
     def preflight(self) -> PreflightResult | None:
         """How this attempt's preflight ended, as far as a member has said; it ended the same for all."""
-        spoken = [source for seat in self.seats for source in (seat.words, seat.current) if source is not None]
+        spoken = [source for seat in self.seats for source in (seat.words, seat.status) if source is not None]
         return next((source.preflight for source in spoken if source.preflight is not None), None)
 
     @property
@@ -151,38 +181,35 @@ class Gang:
         return max((seat.step for seat in self.seats), default=0)
 
 
-def size(job: Job) -> int:
-    """How many members the current attempt has: what was reserved for it, or its plan says. It may be fewer than the
-    specification's where the job may run smaller."""
-    if job.spec is None:
-        return 0
-    reserved, plan = job.status.reservation, job.status.plan
-    if reserved is not None and reserved.attempt == job.status.attempt:
-        return len(reserved.nodes)
-    return plan.nodes if plan is not None else job.spec.nodes
-
-
-def first_member(job: Job) -> int:
-    """Number of the member that plays rank 0 in the current attempt: numbers are given out in rank order."""
-    return job.status.next_member - size(job)
-
-
 def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: Mapping[str, Node], now: float) -> Gang:
     """Find the current attempt's pod for every rank. pods: all pods of this job."""
+    playing = roster.numbers(job) if is_open(job) and job.spec is not None else ()
+    known = playing if isinstance(playing, range) else frozenset(playing)
     mine: dict[int, Pod] = {}
     others: list[Pod] = []
     for pod in pods:
         membership = pod.membership
         if membership is None or pod.namespace != job.namespace:
             continue  # a label is anybody's to write: what is in another namespace is not this job's
-        if is_open(job) and membership.attempt == job.status.attempt:
+        if membership.member in known and membership.attempt <= job.status.attempt:
             mine[membership.member] = pod
         else:
             others.append(pod)
-    count = size(job) if is_open(job) else 0
-    first, answered = first_member(job), _answered(job)
+    handing = job.status.roster is not None and job.status.reservation is not None
+    kept_below, answered, attempt = roster.first_new(job) if handing else 0, _answered(job), job.status.attempt
     seats = tuple(
-        _seat(rank, first + rank, mine.pop(first + rank, None), answers, nodes, answered, now) for rank in range(count)
+        Seat(
+            rank,
+            member,
+            pod,
+            answers.get(pod.uid) if pod is not None else None,
+            _node_lost(pod, nodes, now),
+            answered,
+            attempt,
+            member < kept_below,
+        )
+        for rank, member in enumerate(playing)
+        for pod in [mine.pop(member, None)]
     )
     others += mine.values()
     return Gang(seats, tuple(sorted(others, key=lambda pod: pod.name)))
@@ -210,24 +237,24 @@ def _answered(job: Job) -> bool:
     return controlled is not None and controlled.status == "True"
 
 
-def _seat(
-    rank: int,
-    member: int,
-    pod: Pod | None,
-    answers: Mapping[str, Answer],
-    nodes: Mapping[str, Node],
-    answered: bool,
-    now: float,
-) -> Seat:
+def _node_lost(pod: Pod | None, nodes: Mapping[str, Node], now: float) -> float | None:
+    """Since when the node of a pod is not to be counted on."""
     if pod is None:
-        return Seat(rank, member)
+        return None
     node = nodes.get(pod.node)
-    lost: float | None = None
     if pod.node and node is None:
-        lost = now
-    elif node is not None and not node.ready and now - node.ready_since >= deadlines.NOT_READY:
-        lost = node.ready_since
-    return Seat(rank, member, pod, answers.get(pod.uid), lost, answered)
+        return now
+    if node is not None and not node.ready and now - node.ready_since >= deadlines.NOT_READY:
+        return node.ready_since
+    return None
+
+
+def overdue(seat: Seat, job: Job, now: float) -> bool:
+    """A member that was kept for this attempt and has not taken its plan in time, since when it could be asked."""
+    if seat.taken or job.status.started_at is None:
+        return False
+    since = max(job.status.started_at, seat.answer.asked if seat.answer is not None else now)
+    return now - since > deadlines.handover(roster.size(job))
 
 
 def runs_own_script(job: Job) -> bool:

@@ -60,7 +60,7 @@ def settle(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> Train
     until = max(known.until, round(now, 3))
     spent = {cause: round(getattr(known, cause) * 1000) for cause in CAUSES}
     due = round((until - known.since) * 1000) - sum(spent.values())
-    leader = next((seat.current for seat in gang.seats if seat.rank == 0), None)
+    leader = next((seat.status for seat in gang.seats if seat.rank == 0), None)
     if before.phase is not None and before.phase.ended:  # an edit brought it back
         spent["waiting"] += due
         accounted = known.accounted

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
+
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.gang import Gang, abandoned
 from trainyard.lifecycle.needs import (
@@ -40,18 +43,19 @@ def _lingers_at(pod: Pod) -> float | None:
     return pod.trainer.finished + deadlines.LINGER
 
 
-def sweep(job: Job, gang: Gang, now: float) -> tuple[Need, ...]:
+def sweep(job: Job, gang: Gang, now: float, kept: Collection[Pod] = ()) -> tuple[Need, ...]:
     """Pods of closed attempts: end those that still run, let go of those that ended, remove all but the one that failed first.
 
-    The one that failed first stays for its logs until the next attempt fails.
+    The one that failed first stays for its logs until the next attempt fails. kept: those in which the next attempt may begin.
     """
-    failure = job.status.last_failure
+    failure, spared = job.status.last_failure, {pod.uid for pod in kept}
     keep = failure.pod if failure is not None else None
     needs: list[PodNeed] = []
     for pod in gang.others:
         if pod.held and (pod.over or abandoned(pod, now)):
             needs.append(ReleasePod(pod))
-        if pod.deleted is None and (not pod.over or pod.name != keep or _lingers(pod, now)):
+        stays = pod.uid in spared or (pod.over and pod.name == keep and not _lingers(pod, now))
+        if pod.deleted is None and not stays:
             needs.append(DeletePod(pod, deadlines.BROKEN_GRACE))
     return tuple(side_by_side(needs))
 
@@ -105,4 +109,4 @@ def wake_for(decision: Decision, pods: tuple[Pod, ...], now: float) -> Decision:
     due += [at for at in map(_lingers_at, pods) if at is not None]
     due += [decision.wake] if decision.wake is not None else []
     wake = min((d for d in due if d > now), default=None)
-    return Decision(decision.status, decision.needs, decision.queue, wake)
+    return replace(decision, wake=wake)

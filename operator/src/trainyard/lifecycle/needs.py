@@ -35,6 +35,21 @@ class AskStop:
 
 
 @dataclass(frozen=True, slots=True)
+class HandPlan:
+    """Give a launcher that was kept the plan of the current attempt, in which it plays a rank."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """Let a pod that was kept say which attempt it plays in, and as whom."""
+
+    pod: Pod
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class MakeMembers:
     """Make what is missing of the attempt that the reservation is for."""
 
@@ -58,13 +73,14 @@ class Tell:
     message: str
 
 
-PodNeed = DeletePod | ReleasePod | AskStop
+PodNeed = DeletePod | ReleasePod | AskStop | HandPlan | Relabel
 Need = PodNeed | MakeMembers | HoldJob | ReleaseJob | Tell
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """status: what the job's status should be. needs: what follows, in order. queue: whether the job waits for nodes.
+    """status: what the job's status should be. needs: what follows, in order. queue: whether the job waits for nodes. kept: pods
+    of the attempt that ended, in which the next may begin.
 
     wake: when to look again even if nothing happens; None: only when something does.
     """
@@ -73,6 +89,7 @@ class Decision:
     needs: tuple[Need, ...] = ()
     queue: bool = False
     wake: float | None = None
+    kept: tuple[Pod, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +98,8 @@ class Surroundings:
 
     wanted_by: the jobs whose reservations name this attempt as a victim; wanted_nodes: those that they wait for. blind: the
     operator reaches no launcher of several jobs at once, so silence is its own trouble. leaving: the job's namespace is being
-    deleted. refusal: what the API server said when it would not take the next member of this attempt, "" where it took it.
+    deleted. reserved_nodes: those that others wait for. misfits: uids of pods of the last attempt that would be made otherwise
+    now. refusal: what the API server said when it would not take the next member of this attempt, "" where it took it.
     moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same. outdated: whether
     that is so, or one of them is gone, before anything of the attempt was made. unlike: in what members' networks differ by what
     all found when they started, None until all have.
@@ -89,6 +107,8 @@ class Surroundings:
 
     wanted_by: tuple[str, ...] = ()
     wanted_nodes: frozenset[str] = frozenset()
+    reserved_nodes: frozenset[str] = frozenset()
+    misfits: frozenset[str] = frozenset()
     blind: bool = False
     leaving: bool = False
     refusal: str = ""
@@ -100,5 +120,5 @@ class Surroundings:
 def side_by_side(needs: Iterable[PodNeed]) -> list[PodNeed]:
     """What is done to pods, kind by kind: neighbours of one kind are carried out at once, and a launcher that is slow to answer
     must not stand before the next that is to be asked."""
-    kinds = (ReleasePod, AskStop, DeletePod)
+    kinds = (ReleasePod, AskStop, HandPlan, Relabel, DeletePod)
     return sorted(needs, key=lambda need: kinds.index(type(need)))

@@ -19,7 +19,7 @@ from trainyard.contract.network import Sign
 from trainyard.contract.preflight import Finding
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.compare import missing
-from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
+from trainyard.lifecycle.gang import Gang, Seat, came_from, overdue, speechless
 from trainyard.network.consistency import Unlike
 from trainyard.world.records import Job, Terminated
 
@@ -65,9 +65,10 @@ def alarm(job: Job, gang: Gang, digest: str, blind: bool, now: float, unlike: Un
     """
     all_were_made = job.status.reservation is None
     return (
-        _refused(job, gang)
+        _untaken(job, gang, now)
+        or _refused(job, gang)
         or _preflight_failed(job, gang, now)
-        or _failed(job, gang)
+        or _failed(job, gang, now)
         or _node_lost(job, gang, now)
         or (_vanished(gang) if all_were_made and job.status.stop is None else None)
         or _displaced(gang, now)
@@ -153,7 +154,31 @@ def _refused(job: Job, gang: Gang) -> Verdict | None:
     return Verdict(Outcome.REFUSED, Reason.INVALID_CONFIGURATION, message, failure)
 
 
-def _failed(job: Job, gang: Gang) -> Verdict | None:
+def _untaken(job: Job, gang: Gang, now: float) -> Verdict | None:
+    """A pod that was kept does not play in this attempt, which so has not begun: the next one does without that pod."""
+    if job.status.stop is not None:
+        return None
+    for seat in gang.seats:
+        why = "" if seat.taken or seat.node_lost is not None else _why_untaken(seat, job, now)
+        if why:
+            pod = seat.pod.name if seat.pod is not None else f"member {seat.member}"
+            message = f"{pod} was kept for attempt {job.status.attempt} and is replaced: {why}"
+            return Verdict(Outcome.DISPLACED, Reason.HANDOVER_FAILED, message)
+    return None
+
+
+def _why_untaken(seat: Seat, job: Job, now: float) -> str:
+    """Why nothing comes of a member that has not taken the plan yet; "" while something may."""
+    if seat.pod is None:
+        return "it is gone"
+    if seat.pod.over or seat.pod.deleted is not None:
+        return "it ended before it had taken the plan"
+    if seat.refused and seat.answer is not None:
+        return f"its launcher does not take the plan: {seat.answer.plan_refused}"
+    return "its launcher does not answer" if overdue(seat, job, now) else ""
+
+
+def _failed(job: Job, gang: Gang, now: float) -> Verdict | None:
     """A member ended badly. While a stop stands, an end is what was asked for, and `outcome` judges what it brought.
 
     It was asked for as well where somebody deleted a member first, and all had left before the operator could record the stop.
@@ -163,7 +188,7 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
     asked = _asked(gang)
     ended = [(s, s.ended) for s in gang.seats if s.ended is not None and s.ended.exit_code != Exit.DONE]
     bad = [(seat, end) for seat, end in ended if asked is None or end.finished < asked]
-    if not bad:
+    if not bad or _more_to_hear(gang, min(end.finished for _, end in bad), now):
         return None
     seat, end = _first(bad)
     reason = {
@@ -179,6 +204,13 @@ def _failed(job: Job, gang: Gang) -> Verdict | None:
     message = f"{found.sentence}; {message}"
     failure = _failure(job, found.seat, end, reason, message, end.finished).but(rank=found.at.rank)
     return Verdict(Outcome.FAILED, reason, message, failure)
+
+
+def _more_to_hear(gang: Gang, since: float, now: float) -> bool:
+    """Whether a member that still answers may have failed before the one that was heard of first. since: by a node's clock, which
+    may be any: nothing is waited for that should be over already."""
+    left = any(seat.ended is None and seat.status is not None and seat.running is not None for seat in gang.seats)
+    return left and 0 <= now - since < deadlines.GATHER
 
 
 def _recognised(seat: Seat) -> Reason:

@@ -21,6 +21,8 @@ from trainyard.planner.traffic import Mesh
 from trainyard.topology.tree import Path, Tree
 from trainyard.world.records import Job
 
+KEPT_PORTS = 8
+"""So many attempts in a row meet at ports of their own, next to the usual one."""
 CHECKPOINTS_FOLDER = "/checkpoints"
 """Where the volume for checkpoints is mounted if the template does not mount it."""
 
@@ -30,14 +32,14 @@ def plan_for(
     attempt: int,
     placement: Placement,
     tree: Tree,
-    first_member: int,
+    members: Sequence[int],
     lineage: Lineage | None = None,
     links: Links | None = None,
     accelerator: Accelerator | None = None,
     mesh: Mesh | None = None,
     preflight: Preflight | None = None,
 ) -> Plan:
-    """The plan of an attempt. Members are numbered from `first_member` in rank order. The job's spec must make sense.
+    """The plan of an attempt. members: their numbers in rank order. The job's spec must make sense.
 
     lineage: which checkpoints count; that of the job's status where it is left out. links, accelerator: of its nodes, for a mesh
     that is left to the planner; links are assumed where they are left out. mesh: where it was settled before.
@@ -53,16 +55,22 @@ def plan_for(
         attempt=attempt,
         service=service_name(job.name),
         processes_per_node=spec.processes,
-        members=tuple(Member(first_member + rank, node, narrowest[node]) for rank, node in enumerate(placement.nodes)),
+        members=tuple(Member(n, node, narrowest[node]) for n, node in zip(members, placement.nodes, strict=True)),
         mesh=tuple(Axis(name, size) for name, size in (mesh or mesh_of(spec, site)).axes),
         levels=tuple(level.name for level in tree.levels),
         domains=domains,
-        rendezvous_port=RENDEZVOUS_PORT,
+        rendezvous_port=rendezvous_port(job.status, attempt),
         lineage=lineage_of(job.status) if lineage is None else lineage,
         checkpoints=_checkpoints(job),
         trainer=_trainer(spec),
         preflight=preflight,
     )
+
+
+def rendezvous_port(status: TrainingJobStatus, attempt: int) -> int:
+    """Where pods were kept, rank 0 may be who it was: another port keeps out whoever is left of the attempt before, also where a
+    script meets at a store that knows no attempts."""
+    return RENDEZVOUS_PORT if status.roster is None else RENDEZVOUS_PORT + 1 + attempt % KEPT_PORTS
 
 
 def lineage_of(status: TrainingJobStatus) -> Lineage:

@@ -5,6 +5,8 @@ What the template says and nothing here needs is kept as it is, also what this v
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any, Final
@@ -58,10 +60,21 @@ def pods(
             names.LABEL_MEMBER: str(member.member),
             names.LABEL_RANK: str(rank),
         }
-        annotations = {names.ANNOTATION_NODE: member.node, names.ANNOTATION_PLAN: made_from}
+        annotations = {
+            names.ANNOTATION_NODE: member.node,
+            names.ANNOTATION_PLAN: made_from,
+            names.ANNOTATION_MADE: str(plan.attempt),
+            names.ANNOTATION_FORM: form(job, member.node, settings, launcher_image),
+        }
         made = _pod(job, plan.pod(rank), plan_map, settings.on(member.node), labels, annotations, launcher_image)
         spec = {**made["spec"], "affinity": pinned(made["spec"].get("affinity"), member.node)}
         yield {**made, "metadata": {**made["metadata"], "finalizers": [names.FINALIZER_POD]}, "spec": spec}
+
+
+def form(job: Job, node: str, settings: Settings, launcher_image: str = "") -> str:
+    """A digest of all of a member's pod on a node that is not its identity: a pod of another form is not kept."""
+    made = _pod(job, job.name, names.plan_name(job.name, 0), settings.on(node), {}, {}, launcher_image)
+    return hashlib.sha256(json.dumps(made, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def pod(job: Job, plan: Plan, rank: int, settings: Settings, launcher_image: str = "") -> Manifest:

@@ -108,7 +108,11 @@ ContainerState = Waiting | Running | Terminated
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a pod of ours says of itself in its labels and annotations. node: where the plan pins it."""
+    """What a pod of ours says of itself in its labels and annotations. node: where the plan pins it.
+
+    attempt, rank, plan_digest: of the attempt that it plays in, or is to play in. made: the attempt that it was made for, whose
+    plan it mounts, 0 where it does not say. form: a digest of what it is besides its identity.
+    """
 
     job_uid: str
     attempt: int
@@ -116,6 +120,8 @@ class Membership:
     rank: int
     node: str
     plan_digest: str
+    made: int = 0
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +222,8 @@ class Answer:
 
     status: its most recent answer, None if it never gave one; time: when that came. asked: when it was first asked, so that
     silence has a beginning; error: why the most recent question got no answer, "" where it got one.
-    stop_sent: when a request to stop was last sent to it (0.0: never).
+    stop_sent: when a request to stop was last sent to it (0.0: never). plan_sent: when a later plan was; plan_refused: what it
+    said when it would not take the last one.
     """
 
     asked: float
@@ -224,6 +231,8 @@ class Answer:
     time: float = 0.0
     error: str = ""
     stop_sent: float = 0.0
+    plan_sent: float = 0.0
+    plan_refused: str = ""
 
 
 class Verdict(StrEnum):

@@ -1,0 +1,86 @@
+"""Pods of the attempt that ended, in which the next may begin: which, as whom, and the room that they hold for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trainyard.cycle.parties import Parties, usage_of
+from trainyard.cycle.room import Room
+from trainyard.lifecycle.gang import Gang, is_open
+from trainyard.network.derive import settings_for
+from trainyard.render.pod import form
+from trainyard.world.capacity import place_of
+from trainyard.world.demand import Demand
+from trainyard.world.records import Job, Pod, World
+
+Reused = Mapping[int, Pod]
+"""By node rank, the pod that plays it again."""
+
+
+def misfits(world: World, job: Job, gang: Gang) -> frozenset[str]:
+    """Uids of pods that would be made otherwise now: another image, other settings, another operator. They are replaced."""
+    status, pods = job.status, gang.others
+    if job.spec is None or job.deleted is not None or is_open(job) or status.former is None:
+        return frozenset()
+    nodes = status.reservation.nodes if status.reservation is not None else status.former.nodes
+    return frozenset(pod.uid for pod in _misfits(world, job, nodes, pods))
+
+
+def reused(world: World, job: Job, nodes: Sequence[str], parties: Parties) -> Reused:
+    """Who is kept for an attempt on these nodes, in rank order. Whoever can keeps its rank; where ranks went, the order."""
+    kept = parties.decisions[job.uid].kept
+    if not kept:
+        return {}
+    other = {pod.uid for pod in _misfits(world, job, nodes, kept)}
+    left = [pod for pod in kept if pod.uid not in other]
+    found: dict[int, Pod] = {}
+    for exact in (True, False):
+        for rank, node in enumerate(nodes):
+            pod = next((one for one in left if _plays(one, node, rank if exact else None)), None)
+            if rank not in found and pod is not None:
+                found[rank] = pod
+                left.remove(pod)
+    return found
+
+
+def room_with(room: Room, again: Reused, nodes: Sequence[str], demand: Demand) -> bool:
+    """Whether these nodes have room for a member each, with what is held for it already."""
+    if not again:
+        return room.holds(nodes, demand)
+    view = room.now.fork()
+    view.give(held_by(again))
+    return view.holds(nodes, demand)
+
+
+def held_by(again: Reused) -> Mapping[str, Mapping[str, int]]:
+    """What the pods take that play again, by node."""
+    return usage_of([(place_of(pod), pod.requests) for pod in again.values()])
+
+
+def plans_left(gang: Gang, attempt: int, again: Reused) -> tuple[int, ...]:
+    """The attempts whose plans nobody mounts any more when the attempt after this one begins."""
+    made = {attempt, *(pod.membership.made for pod in gang.others if pod.membership is not None)}
+    mounted = {pod.membership.made for pod in again.values() if pod.membership is not None}
+    return tuple(sorted(n for n in made - mounted if n > 0))
+
+
+def _plays(pod: Pod, node: str, rank: int | None) -> bool:
+    says = pod.membership
+    return says is not None and says.node == node and (rank is None or says.rank == rank)
+
+
+def _misfits(world: World, job: Job, nodes: Iterable[str], pods: Iterable[Pod]) -> list[Pod]:
+    assert job.spec is not None
+    known = [world.nodes[name] for name in dict.fromkeys(nodes) if name in world.nodes]
+    settings = settings_for(job.spec, known, world.fabrics)
+    forms: dict[str, str] = {}
+    found: list[Pod] = []
+    for pod in pods:
+        if pod.membership is None:
+            continue
+        node = pod.membership.node
+        if node not in forms:
+            forms[node] = form(job, node, settings, world.launcher_image)
+        if pod.membership.form != forms[node]:
+            found.append(pod)
+    return found
