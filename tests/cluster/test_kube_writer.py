@@ -12,6 +12,7 @@ from support.nodes import a_node
 from support.pods import a_pod
 from trainyard.api import names
 from trainyard.api.conditions import Phase
+from trainyard.api.fabric import Observed, ObservedBy, ObservedLink
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract import requests
 from trainyard.cycle.actions import (
@@ -26,6 +27,7 @@ from trainyard.cycle.actions import (
     ReleaseJob,
     ReleasePod,
     Turn,
+    WriteObserved,
     WriteStatus,
 )
 from trainyard.kube import decode
@@ -172,6 +174,38 @@ async def test_of_two_writers_of_one_status_one_wins_and_the_other_conflicts(des
     won = 1 if one.failure is None else 2
     assert (await desk.api.get("TrainingJob", "train", desk.namespace))["status"]["attempt"] == won
     assert desk.mirror.freeze().jobs[desk.uid].status.attempt == won
+
+
+async def test_of_two_leaders_that_write_one_fabrics_table_one_wins_and_nothing_else_of_it_changes(desk):
+    made = {
+        "apiVersion": names.API_VERSION,
+        "kind": names.KIND_FABRIC,
+        "metadata": {"name": desk.namespace},
+        "spec": {},
+    }
+    fabric = await desk.api.create(made)
+    try:
+        meta = fabric["metadata"]
+
+        def wanted(bandwidth: float, uid: str = meta["uid"]) -> WriteObserved:
+            row = ObservedLink(
+                level="node", bandwidth=bandwidth, by=ObservedBy.PREFLIGHT, job="team/lm", nodes=2, time=1e9
+            )
+            return WriteObserved(meta["name"], uid, meta["resourceVersion"], Observed(summary="all", links=(row,)))
+
+        both = await asyncio.gather(desk.perform(wanted(1e9)), desk.perform(wanted(2e9)))
+        conflicts = [performed.failure.error.conflict for performed in both if performed.failure]
+        assert conflicts == [True]
+        now = await desk.api.get("Fabric", desk.namespace)
+        assert (now["spec"], now["metadata"]["generation"]) == (fabric["spec"], 1)
+        seen = desk.mirror.freeze().fabrics[desk.namespace]
+        assert seen.resource_version == now["metadata"]["resourceVersion"]
+        assert seen.observed == Observed.model_validate(now["status"]["observed"])
+        again = await desk.perform(wanted(3e9, uid="another"))
+        assert again.failure is not None
+        assert again.failure.error.conflict
+    finally:
+        await desk.api.delete("Fabric", desk.namespace)
 
 
 async def test_what_a_status_no_longer_says_is_gone(desk):
