@@ -16,7 +16,7 @@ from support.api import wait_until
 from support.unruly import UnrulyServer
 from trainyard.api import names
 from trainyard.contract import requests
-from trainyard.contract.status import Status, encode_status
+from trainyard.contract.status import LastWords, Status, encode_status
 from trainyard.kube.client import KubeClient
 from trainyard.kube.launchers import LauncherClient, Poller, Unanswered, pod_address, read_operator_key
 from trainyard.kube.mirror import Mirror
@@ -261,6 +261,30 @@ def a_raw_pod(pod: Pod, version: int = 1, **status) -> dict:
         "spec": {"containers": [{"name": "trainer"}]},
         "status": {"phase": "Running", "podIP": pod.ip, "containerStatuses": running, **status},
     }
+
+
+ENDED = LastWords(attempt=1, node_rank=1, exit=1, cause="rank 1 was killed by SIGKILL")
+
+
+async def test_where_one_member_has_ended_the_others_are_asked_at_once(launcher, monkeypatch):
+    """The member that is heard of first need not be the one that failed first."""
+    monkeypatch.setattr("trainyard.kube.launchers.LEADER_SECONDS", 60.0)
+    ended = replace(SAID, pod_uid="pod-1", ended=ENDED)
+
+    async def by_pod(request: web.Request) -> web.StreamResponse:
+        uid = request.headers[requests.HEADER_POD]
+        return web.Response(text=encode_status(ended if uid == "pod-1" else replace(SAID, pod_uid=uid)))
+
+    launcher.answer = by_pod
+    async with polling(launcher) as mirror:
+        mirror.observe(a_raw_pod(POD))
+
+        async def asked():
+            return [request.headers[requests.HEADER_POD] for request in launcher.seen]
+
+        await wait_until(asked, lambda uids: uids == ["pod-uid"], what="the first question")
+        mirror.observe(a_raw_pod(replace(POD, uid="pod-1", name="train-1")))
+        await wait_until(asked, lambda uids: uids.count("pod-uid") == 2, what="a second one, long before it is due")
 
 
 @asynccontextmanager

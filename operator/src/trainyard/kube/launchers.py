@@ -43,7 +43,9 @@ KEY_BYTES: Final = 32
 LEADER_SECONDS: Final = 2.0
 """Between two questions to rank 0, and to members of which something is expected: a first step, or the end after a stop."""
 MEMBER_SECONDS: Final = 10.0
-"""Between two questions to any other member; eight of them may fail before silence ends an attempt."""
+"""Between two questions to any other member, at most; eight of them may fail before silence ends an attempt."""
+MEMBERS_A_SECOND: Final = 50
+"""Where all of them are few enough for that, they are asked more often: a restart waits until its cause is heard of."""
 EAGER_MEMBERS: Final = 500
 """As many are asked every LEADER_SECONDS; where there are more, each is asked less often."""
 DOUBTFUL: Final = 16
@@ -219,8 +221,9 @@ class Poller:
         doubtful = [*failing, *unheard][: DOUBTFUL - len(self._doubtful)]
         room = CONCURRENCY - DOUBTFUL - (len(self._asking) - len(self._doubtful))
         self._doubtful.update(doubtful)
+        others = min(MEMBER_SECONDS, max(LEADER_SECONDS, len(pods) / MEMBERS_A_SECOND))
         for uid in (*sound[:room], *doubtful):
-            seconds = LEADER_SECONDS * max(1.0, len(eager) / EAGER_MEMBERS) if uid in eager else MEMBER_SECONDS
+            seconds = LEADER_SECONDS * max(1.0, len(eager) / EAGER_MEMBERS) if uid in eager else others
             self._due[uid] = now + seconds * random.uniform(0.9, 1.1)
             self._asking[uid] = asyncio.create_task(self._ask(pods[uid]), name=f"ask-{pods[uid].name}")
 
@@ -236,12 +239,26 @@ class Poller:
                 self._mirror.answer(pod.uid, replace(known, error=said.error))
             else:
                 self._observer.polled("ok")
+                if said.ended is not None and (known.status is None or known.status.ended is None):
+                    self._hurry(pod)
                 self._mirror.answer(pod.uid, replace(known, status=said, time=now, error=""))
         except Exception:
             log.exception("asking %s/%s: unexpected", pod.namespace, pod.name)
         finally:
             del self._asking[pod.uid]
             self._doubtful.discard(pod.uid)
+
+    def _hurry(self, pod: Pod) -> None:
+        """Ask all others of its gang at once: they end within a moment of each other, and who was first is to be told."""
+        assert pod.membership is not None
+        now = time.monotonic()
+        for other in self._mirror.members.values():
+            if (
+                other.membership is not None
+                and other.membership.job_uid == pod.membership.job_uid
+                and other.uid in self._due
+            ):
+                self._due[other.uid] = now
 
 
 def can_answer(pod: Pod) -> bool:
