@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from support.networks import a_fabric, a_spec, annotated, derived, some_nodes
-from trainyard.network.explain import FROM_ELSEWHERE, explain
+from trainyard.network.explain import FROM_ELSEWHERE, MOST_VARIABLES, explain, told
 from trainyard.network.settings import Source
 from trainyard.render.env import environment
 
@@ -12,6 +12,14 @@ FABRIC = a_fabric(
     env={"NCCL_IB_QPS_PER_CONNECTION": "4"},
     podAdditions={"env": [{"name": "PYTHONPATH", "value": "/opt"}, {"name": "NCCL_DEBUG", "value": "VERSION"}]},
 )
+
+
+def test_a_variable_that_is_another_on_every_node_leaves_room_for_the_others():
+    nodes = [annotated(node, **{"trainyard.dev/hcas": f"mlx5_{n // 2}"}) for n, node in enumerate(some_nodes(201))]
+    found = told(derived(a_spec(nodes=201), nodes, FABRIC), a_spec(nodes=201), [node.name for node in nodes])
+    assert [one.nodes for one in found if one.name == "NCCL_IB_HCA"] == [2, 2, 2, 2]
+    assert {"NCCL_IB_TC", "NCCL_NET", "NCCL_DEBUG"} <= {one.name for one in found}
+    assert len(found) <= MOST_VARIABLES
 
 
 def explained(template=(), wishes=None, node="n-0"):

@@ -532,7 +532,7 @@ class NetworkStatus(ApiModel):
     settings: int = 0
     """How many environment variables were written for the network libraries."""
     variables: Annotated[tuple[NetworkVariable, ...], Field(max_length=96)] = ()
-    """Those that network libraries read, the job's own as well; one that differs between nodes stands once for each value."""
+    """Those that network libraries read, the job's own too; one that differs between nodes with its four most frequent values."""
     warnings: Annotated[tuple[str, ...], Field(max_length=32)] = ()
     """What the user had better change, each a sentence."""
     compared: bool = False

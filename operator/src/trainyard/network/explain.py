@@ -17,6 +17,8 @@ FROM_ELSEWHERE = "(from elsewhere)"
 
 MOST_VARIABLES: Final = 96
 """As many as a job's status takes."""
+MOST_VALUES: Final = 4
+"""Of a variable that differs between nodes: there may be as many as nodes."""
 REASON_CHARACTERS: Final = 200
 """The longest reason in a status, which is written often; the page has it whole."""
 
@@ -36,7 +38,8 @@ def told(settings: Settings, spec: TrainingJobSpec, nodes: Sequence[str]) -> tup
 
 
 def together(of_nodes: Iterable[tuple[int, Iterable[Setting]]]) -> tuple[NetworkVariable, ...]:
-    """The settings of so many nodes each: every name and value once, with how many nodes have it where not all do."""
+    """The settings of so many nodes each: every name with its most frequent values, and with how many nodes have each where not
+    all do."""
     counts: Counter[tuple[str, str]] = Counter()
     first: dict[str, dict[str, Setting]] = {}
     nodes = 0
@@ -45,7 +48,11 @@ def together(of_nodes: Iterable[tuple[int, Iterable[Setting]]]) -> tuple[Network
         for setting in settings:
             counts[setting.name, setting.value] += count
             first.setdefault(setting.name, {}).setdefault(setting.value, setting)
-    found = [setting for by_value in first.values() for setting in by_value.values()]
+    found = [
+        setting
+        for name, by_value in first.items()
+        for setting in sorted(by_value.values(), key=lambda one: -counts[name, one.value])[:MOST_VALUES]
+    ]
     return tuple(
         NetworkVariable(
             name=one.name,
