@@ -311,8 +311,7 @@ class PlannedPreflight(ApiModel):
     alone: bool = False
     """Whether a gang that is slow as a whole fails: what it should reach was declared, and no other job uses its links."""
     bottleneck: str = ""
-    """What holds that all-reduce up by the specification: the uplinks of a level, the interfaces of a node, or the links inside
-    it."""
+    """What holds it up, by the specification alone."""
 
 
 class PlanSummary(ApiModel):
