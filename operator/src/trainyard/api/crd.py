@@ -25,7 +25,7 @@ from trainyard.api.training_job import TrainingJob
 
 FOLDER: Final = Path("manifests/crds")
 MAX_BYTES: Final = 128 * 1024
-"""Half of what an object's annotations may be (256 KiB): `kubectl apply` keeps all of it in one. Helm's release holds it packed."""
+"""Half of what an object's annotations may be (256 KiB), since `kubectl apply` keeps all of it in one."""
 HEADER: Final = (
     "# Generated from the models in trainyard.api by `python -m trainyard.api.crd`; change them, not this file.\n"
 )
