@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trainyard.api.fabric import FabricSpec
 from trainyard.api.names import LABEL_GPU_PRODUCT, LABEL_INSTANCE_TYPE
+from trainyard.cycle.observe import over_interfaces
 from trainyard.planner.links import LEAST_SHARE, LOOPBACK, Links, links_of
 from trainyard.planner.machines import ACCELERATORS, MACHINES, NETWORKS, accelerator_of
-from trainyard.topology.tree import Level
+from trainyard.topology.dialects import NVLINK
+from trainyard.topology.tree import Level, Tree
+from trainyard.world.observed import NODE
 
 LEVELS = (Level("spine", "s"), Level("leaf", "l"))
 
@@ -241,3 +244,16 @@ def test_the_more_was_seen_of_a_level_the_more_it_carries(
 def speeds_of(links: Links, of: dict[str, float]) -> dict[str, float]:
     names = ("spine", "leaf", "node")
     return {name: edges(links)[names.index(name)] * share for name, share in of.items()}
+
+
+def test_what_goes_over_nvlink_says_nothing_of_the_interfaces() -> None:
+    levels = (Level("leaf", "l"), Level(NVLINK, "n"))
+    labels = [{LABEL_GPU_PRODUCT: "NVIDIA-GB200", LABEL_INSTANCE_TYPE: "p5.48xlarge"}]
+    said = links_of(None, levels, labels)
+    seen = links_of(FabricSpec(), levels, labels, {"node": 1e9, NVLINK: 200e9, "leaf": 100e9})
+    assert seen.node == said.node
+    assert seen.edge(2) == said.edge(2) == said.inside
+    assert [seen.edge(depth).bytes_per_second for depth in (0, 1)] == pytest.approx([100e9, 200e9])
+    assert [level for level, _ in seen.observed] == ["leaf", NVLINK]
+    assert over_interfaces(Tree(levels)) == ["leaf", NVLINK]
+    assert over_interfaces(Tree(LEVELS)) == ["spine", "leaf", NODE]

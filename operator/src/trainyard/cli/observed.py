@@ -13,7 +13,7 @@ from trainyard.cli.measure import Outcome
 from trainyard.cli.measured import called, seconds, size, speed
 from trainyard.contract.measured import Measured, Point
 from trainyard.cycle.actions import WriteObserved
-from trainyard.cycle.observe import summary, tells_of
+from trainyard.cycle.observe import over_interfaces, summary, tells_of
 from trainyard.cycle.outlook import links_on
 from trainyard.kube import decode, resources
 from trainyard.kube.client import KubeClient
@@ -77,7 +77,7 @@ def addition(world: World, tree: Tree, fabric: Fabric, outcome: Outcome, now: fl
 
 def rows_of(tree: Tree, outcome: Outcome, now: float) -> Iterator[ObservedLink]:
     """What one node sends, by the broadest level that it leaves a domain of."""
-    levels = [*(level.name for level in tree.levels), NODE]
+    levels = over_interfaces(tree)
     for edge in outcome.measured.edges:
         if edge.depth < len(levels) and edge.bytes_per_second > 0.0:
             yield ObservedLink(

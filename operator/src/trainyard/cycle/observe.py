@@ -18,6 +18,7 @@ from trainyard.cycle import actions as act
 from trainyard.cycle.outlook import links_on
 from trainyard.lifecycle.gang import Gang
 from trainyard.network.container import Backend, pod_of
+from trainyard.planner.links import joined_at
 from trainyard.topology.fabrics import choose
 from trainyard.topology.tree import Tree
 from trainyard.world.observed import NODE, fresh, with_links
@@ -31,9 +32,8 @@ need not look at every job of the cluster in every cycle."""
 def observe(world: World, tree: Tree, gangs: Mapping[str, Gang], now: float) -> list[act.Turn]:
     """What is to be written into the tables; nothing where they hold it already."""
     found: dict[str, list[ObservedLink]] = defaultdict(list)
-    for job in sorted(world.jobs.values(), key=lambda job: job.key):
-        if not _recent(job, now):
-            continue
+    recent = [job for job in world.jobs.values() if _recent(job, now)]
+    for job in sorted(recent, key=lambda job: job.key):
         nodes = [node for node in dict.fromkeys(gangs[job.uid].nodes) if node in world.nodes]
         rows = tuple(rows_of(tree, job, len(nodes)))
         fabric = choose([world.nodes[node] for node in nodes], world.fabrics.values()) if rows else None
@@ -51,6 +51,12 @@ def observe(world: World, tree: Tree, gangs: Mapping[str, Gang], now: float) -> 
             write = act.WriteObserved(name, fabric.uid, fabric.resource_version, observed)
             turns.append(act.Turn(fabric.uid, (write,)))
     return turns
+
+
+def over_interfaces(tree: Tree) -> list[str]:
+    """By depth, the levels at which nodes talk over their interfaces: within an NVLink domain they talk over that."""
+    names = [*(level.name for level in tree.levels), NODE]
+    return names[: joined_at(tree.levels)]
 
 
 def tells_of(fabric: Fabric, backend: str) -> bool:
@@ -83,7 +89,7 @@ def rows_of(tree: Tree, job: Job, nodes: int) -> Iterator[ObservedLink]:
     if len(found.edge_bytes_per_second) not in (0, len(names)):
         return  # the labels tell of another tree than it was measured in
     held_up = _held_up(names, plan.preflight, found)
-    for level in names:
+    for level in over_interfaces(tree):
         bandwidth = seen.get(level) or held_up.get(level, 0.0)
         if bandwidth > 0.0:
             yield ObservedLink(

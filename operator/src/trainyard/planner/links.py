@@ -165,7 +165,7 @@ def links_of(
         uplinks=tuple(_uplink(of_level.get(level.name), network.usable) for level in levels),
         node=of_node,
         inside=inside,
-        joined=_joined(levels) if accelerator is not None or said.accelerator_bandwidth is not None else None,
+        joined=joined_at(levels) if accelerator is not None or said.accelerator_bandwidth is not None else None,
         multicast=accelerator.multicast if accelerator is not None else 0.0,
         declared=said.nic_bandwidth is not None,
         source="declared by the Fabric" if said.nic_bandwidth is not None else machine.source,
@@ -183,7 +183,7 @@ def _as_seen(links: Links, observed: Mapping[str, float], most: float) -> Links:
     its share. No way up is faster than what lies below it.
     """
     depths, shares = len(links.levels), list[tuple[str, float]]()
-    seen = observed.get(NODE)
+    seen = observed.get(NODE) if links.joined is None else None  # within an NVLink domain no interface is used
     now = links
     if seen is not None:
         usual = links.node.bytes_per_second
@@ -243,7 +243,7 @@ def _machine(
     return UNKNOWN if accelerator is not None or fabric is not None else UNKNOWN_TCP
 
 
-def _joined(levels: Sequence[Level]) -> int | None:
+def joined_at(levels: Sequence[Level]) -> int | None:
     """The depth of the NVLink domains; None where no level tells of them."""
     return next((depth for depth, level in enumerate(levels, start=1) if level.name == NVLINK), None)
 
