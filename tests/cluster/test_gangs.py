@@ -137,10 +137,15 @@ async def test_a_gang_starts_whole_in_topology_order_trains_and_succeeds(yard: Y
 async def test_a_member_that_fails_costs_the_attempt_and_the_budget_ends_the_job(yard: Yard) -> None:
     await yard.submit("train", 2, restart={"failures": 1, "per": "1h"})
     await yard.phase("train", "Running")
-    await yard.launchers.end((await yard.members("train"))[1], 1, "rank 1 exited 1: ValueError: no such thing")
+    survivor, failing = await yard.members("train")
+    await yard.launchers.end(failing, 1, "rank 1 exited 1: ValueError: no such thing")
     status = await yard.until("train", lambda s: s.get("attempt") == 2 and s.get("phase") == "Running")
     assert status["restarts"]["failures"] == 1
     assert status["lastFailure"]["message"].endswith("rank 1 exited 1: ValueError: no such thing")
+    kept = (await yard.members("train"))[0]["metadata"]
+    assert kept["uid"] == survivor["metadata"]["uid"], "the attempt that follows begins in the pod that lives"
+    assert kept["labels"]["trainyard.dev/attempt"] == "2"
+    assert yard.launchers.plans[0] == (kept["name"], 2)
     assert status["lineage"] == [{"attempt": 1, "step": 40}] or status["lineage"] == [{"attempt": 1, "step": -1}]
     await yard.launchers.end((await yard.members("train"))[0], 1)
     status = await yard.phase("train", "Failed")

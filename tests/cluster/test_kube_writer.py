@@ -24,6 +24,7 @@ from trainyard.cycle.actions import (
     DeletePod,
     HoldJob,
     MarkNode,
+    Relabel,
     ReleaseJob,
     ReleasePod,
     Turn,
@@ -136,6 +137,17 @@ async def test_a_delete_means_one_pod_and_never_its_successor(desk):
     await desk.done(ReleasePod(desk.namespace, "train-0", uid))
     await desk.api.wait_gone("Pod", "train-0", desk.namespace)
     await desk.done(ReleasePod(desk.namespace, "train-0", uid), DeletePod(desk.namespace, "train-0", uid))
+
+
+async def test_a_pod_that_plays_again_says_so_and_its_successor_under_the_name_does_not(desk):
+    await desk.done(Create(desk.pod(0)))
+    uid = (await desk.api.get("Pod", "train-0", desk.namespace))["metadata"]["uid"]
+    await desk.done(Relabel(desk.namespace, "train-0", uid, attempt=2, rank=5, plan_digest="later"))
+    says = desk.mirror.freeze().pods[uid].membership
+    assert (says.attempt, says.rank, says.plan_digest, says.member) == (2, 5, "later", 0)
+    await desk.done(Relabel(desk.namespace, "train-0", "another-uid", attempt=3, rank=0, plan_digest="wrong"))
+    await desk.done(Relabel(desk.namespace, "train-1", "gone", attempt=3, rank=0, plan_digest="wrong"))
+    assert (await desk.api.get("Pod", "train-0", desk.namespace))["metadata"]["labels"][names.LABEL_ATTEMPT] == "2"
 
 
 async def test_other_peoples_finalizers_stay(desk):

@@ -16,6 +16,7 @@ from aiohttp import web
 from support.api import Api, Object
 from trainyard.api import names
 from trainyard.contract import requests
+from trainyard.contract.plan import decode as decode_plan
 from trainyard.contract.preflight import PreflightResult
 from trainyard.contract.status import Commit, LastWords, Status, encode_last_words, encode_status
 from trainyard_lab import kwok
@@ -37,6 +38,7 @@ class Launchers:
     deaf: set[str] = field(default_factory=set)
     noticed: dict[str, float] = field(default_factory=dict)
     stops: list[tuple[str, requests.Stop]] = field(default_factory=list)
+    plans: list[tuple[str, int]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     address: str = ""
 
@@ -47,17 +49,33 @@ class Launchers:
             return web.Response(status=404)
         return web.Response(text=encode_status(self._status(pod)), content_type="application/json")
 
+    async def plan(self, request: web.Request) -> web.Response:
+        """POST /v1/plan. What it plays in is what the operator then writes into its labels."""
+        pod = await self._pod(request)
+        if pod is None:
+            return web.Response(status=404)
+        body = await request.read()
+        if not self._signed(request, pod, body):
+            return web.Response(status=403)
+        self.plans.append((pod["metadata"]["name"], decode_plan(body).attempt))
+        return web.Response(status=202, text=encode_status(self._status(pod)), content_type="application/json")
+
+    def _signed(self, request: web.Request, pod: Object, body: bytes) -> bool:
+        meta = pod["metadata"]
+        key = requests.job_key(bytes(self.key_file.read_bytes()), meta["labels"][names.LABEL_JOB_UID])
+        refusal = requests.refusal(key, "POST", request.path, body, request.headers, meta["uid"], time.time())
+        if refusal is not None:
+            self.refused.append(refusal)
+        return refusal is None
+
     async def stop(self, request: web.Request) -> web.Response:
         """POST /v1/stop."""
         pod = await self._pod(request)
         if pod is None:
             return web.Response(status=404)
         meta, body = pod["metadata"], await request.read()
-        key = requests.job_key(bytes(self.key_file.read_bytes()), meta["labels"][names.LABEL_JOB_UID])
-        refusal = requests.refusal(key, "POST", requests.PATH_STOP, body, request.headers, meta["uid"], time.time())
-        if refusal is not None:
-            self.refused.append(refusal)
-            return web.Response(status=403, text=refusal)
+        if not self._signed(request, pod, body):
+            return web.Response(status=403, text=self.refused[-1])
         self.stops.append((meta["name"], requests.decode_stop(body)))
         self.noticed.setdefault(meta["uid"], time.time())
         if meta["labels"][names.LABEL_JOB] not in self.deaf:
@@ -120,6 +138,7 @@ async def serving(api: Api, namespace: str, key_file: Path) -> AsyncIterator[Lau
     app = web.Application()
     app.router.add_get(requests.PATH_STATUS, launchers.status)
     app.router.add_post(requests.PATH_STOP, launchers.stop)
+    app.router.add_post(requests.PATH_PLAN, launchers.plan)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -270,7 +270,9 @@ class Writer:
         }
         patch = {"metadata": {"uid": action.uid}, "status": {"conditions": [condition]}}
         try:
-            return await self._client.patch(resources.NODES, None, action.name, patch, subresource="status", by_key=True)
+            return await self._client.patch(
+                resources.NODES, None, action.name, patch, subresource="status", by_key=True
+            )
         except ApiError as error:
             if error.code != 422:
                 raise
@@ -309,22 +311,17 @@ class Writer:
     async def _relabel(self, action: Relabel) -> None:
         """A pod that is gone, or another under its name, says nothing any more."""
         says = {
-            f"labels/{_escaped(names.LABEL_ATTEMPT)}": str(action.attempt),
-            f"labels/{_escaped(names.LABEL_RANK)}": str(action.rank),
-            f"annotations/{_escaped(names.ANNOTATION_PLAN)}": action.plan_digest,
+            "uid": action.uid,
+            "labels": {names.LABEL_ATTEMPT: str(action.attempt), names.LABEL_RANK: str(action.rank)},
+            "annotations": {names.ANNOTATION_PLAN: action.plan_digest},
         }
-        patch: list[Object] = [{"op": "test", "path": "/metadata/uid", "value": action.uid}]
-        patch += [{"op": "add", "path": f"/metadata/{path}", "value": value} for path, value in says.items()]
+        where = resources.PODS, action.namespace, action.name
         try:
-            self._mirror.observe(await self._client.patch(resources.PODS, action.namespace, action.name, patch))
+            self._mirror.observe(await self._client.patch(*where, {"metadata": says}))
         except ApiError as error:
-            if not error.not_found and error.code != 422:
+            other = error.code == 422  # of another uid, which is immutable; all else of it is always valid
+            if not (error.not_found or error.conflict or other):
                 raise
-
-
-def _escaped(name: str) -> str:
-    """A key in a JSON pointer (RFC 6901)."""
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _batches(actions: Sequence[Action]) -> Iterator[tuple[Action, ...]]:
