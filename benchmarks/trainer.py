@@ -71,6 +71,7 @@ def measures(orders: int, turns: int) -> dict[tuple[str, ...], Measure]:
         ("ledger_difference",): lambda home: [trainer_exact.ledger_difference(home)],
         ("wire_difference",): lambda home: [trainer_network.wire(home)],
         ("planned_over_random_step",): lambda home: [trainer_network.planned_over_random(home, orders)],
+        ("exposed_over_communication",): lambda home: [trainer_network.overlap(home)],
         ("hierarchical_over_model", "hierarchical_over_flat"): trainer_network.hierarchical,
     }
 

@@ -28,13 +28,14 @@ from trainyard.planner.traffic import REPLICATE, Traffic, by_levels
 from trainyard_lab import cluster
 from trainyard_lab.demo.figures import tree_of
 from trainyard_lab.fabric import Topology
+from trainyard_trainer.ledger import COUNTED_STEP
 from trainyard_trainer.measure.orders import orders
 from trainyard_trainer.measure.sizes import sample
 from trainyard_trainer.parallel.hierarchical import Levels
 from trainyard_trainer.parallel.mesh import build
 from trainyard_trainer.parallel.places import Places
 from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.report import SentInStep
+from trainyard_trainer.report import Overlapped, SentInStep
 from trainyard_trainer.session import Session
 from trainyard_trainer.train import main
 
@@ -72,6 +73,13 @@ FORMS: Final[Mapping[str, tuple[tuple[Axis, ...], Mapping[str, Any]]]] = {
     "ddp in int8": (DDP, {"parallel": {"compression": {"method": "int8"}}}),
 }
 """Meshes whose bytes are counted at the interfaces."""
+OVERLAPPED: Final[Mapping[str, tuple[tuple[Axis, ...], Mapping[str, Any]]]] = {
+    "ddp in one bucket": (DDP, {"parallel": {"bucketMebibytes": 100.0}}),
+    "ddp in buckets of 1 MiB": (DDP, {"parallel": {"bucketMebibytes": 1.0}}),
+    "fsdp": (SHARED, {}),
+}
+BUSY: Final[Mapping[str, Any]] = {"sequenceLength": 64, "globalBatch": 4 * NODES, "microBatch": 4}
+"""Enough to compute that something can be hidden behind it."""
 RANGE: Final = (0.75, 1.35)
 """Within which a hierarchical sum is to be of the model's time."""
 
@@ -195,6 +203,29 @@ def _over(sent: Sequence[int], said: Sequence[SentInStep]) -> float:
     first = WARM_UP + 1
     wanted = sum(line.predicted_wire_bytes for line in said) * (len(sent) - 1 - first)
     return (sent[-1] - sent[first]) / wanted - 1.0
+
+
+def overlap(home: Path) -> Figure:
+    """What of the time in which something is on its way the training waits for it: DDP's buckets against one bucket, and FSDP."""
+    found: dict[str, Overlapped] = {}
+    with fabric() as topology:
+        for name, (mesh, given) in OVERLAPPED.items():
+            config = {**CONFIG, **given, "data": BUSY, "steps": COUNTED_STEP + 1}
+            plan = home / "plan.json"
+            plan.write_text(encode(plan_of(topology, PLANNED, mesh, config)))
+            ended = run(partial(trained, name=name, order=PLANNED, plan=plan), topology, home / name)
+            found[name] = next(report for report in ended[0].reports if isinstance(report, Overlapped))
+    shares = {name: one.exposed_seconds / one.communication_seconds for name, one in found.items()}
+    return Figure(
+        "exposed_over_communication",
+        shares["ddp in buckets of 1 MiB"],
+        "",
+        against=", ".join(f"{share:.2f} {name}" for name, share in shares.items()),
+        details={
+            name: {"communication": one.communication_seconds, "exposed": one.exposed_seconds, "step": one.step_seconds}
+            for name, one in found.items()
+        },
+    )
 
 
 def hierarchical(home: Path) -> Iterator[Figure]:

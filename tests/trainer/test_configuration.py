@@ -21,6 +21,10 @@ from trainyard_trainer.train import main
         ({"data": {"globalBatch": 0}}, "spec.trainer.data.globalBatch: 0 is too small; use 1 or more"),
         ({"optimizer": {"learningrate": 1}}, "spec.trainer.optimizer.learningrate: there is no such field"),
         ({"data": {"files": ["a", 3]}}, "spec.trainer.data.files[1]: 3 is not text"),
+        (
+            {"parallel": {"allReduce": "hierarchical", "compression": {"method": "int8"}}},
+            "spec.trainer.parallel.allReduce: hierarchical adds up in parts, which what int8 sends cannot be; use flat, or",
+        ),
         ({"model": {"preset": "huge"}}, "spec.trainer.model.preset: \"huge\" is none of the choices; use 'tiny', "),
     ],
 )

@@ -11,7 +11,7 @@ from trainyard.planner import collectives, predict
 from trainyard.planner.collectives import Collective
 from trainyard.planner.links import Links, links_of
 from trainyard.planner.machines import NETWORKS
-from trainyard.planner.traffic import Traffic
+from trainyard.planner.traffic import Traffic, by_levels
 from trainyard.topology.tree import Level, Tree
 
 LEVELS = (Level("spine", "s"), Level("leaf", "l"))
@@ -48,6 +48,26 @@ def test_the_order_of_ranks_costs_what_the_uplinks_are_shared_by() -> None:
     planned, worst = seconds(ORDERED), seconds(ALTERNATING)
     assert planned == pytest.approx(2 * 7 / 8 * 16 * MIB / (25e6 * USABLE), rel=0.01)
     assert worst == pytest.approx(4 * planned, rel=0.01)
+
+
+def by_level(links: Links) -> float:
+    entries = [Traffic("gang", *entry) for entry in by_levels(Collective.ALL_REDUCE, 8, 1, 16 * MIB, (2, 2, 2))]
+    return predict.step(links, a_tree(), ORDERED, 1, entries).seconds["gang"]
+
+
+def test_a_sum_by_levels_sends_over_each_link_what_the_levels_below_leave_of_it() -> None:
+    links = the_lab(node="2Gbps", leaf="400Mbps", spine="100Mbps")
+    whole, node, leaf, spine = 16 * MIB, 250e6 * USABLE, 50e6 * USABLE, 12.5e6 * USABLE
+    # There and back: half of the message inside a leaf; of each half, of which two share the uplink, the half to the other leaf;
+    # and at the top four quarters share a link, each of which is sent to the other spine once and half of it added up.
+    expected = 2 * (whole / 2 / node) + 2 * (2 * whole / 4 / leaf) + 4 * whole / 4 / spine
+    assert by_level(links) == pytest.approx(expected, rel=0.01)
+    assert by_level(links) < 0.8 * seconds(ORDERED, links)
+
+
+def test_where_the_upper_links_are_no_slower_a_sum_by_levels_gains_nothing() -> None:
+    links = the_lab(node="2Gbps", leaf="2Gbps", spine="2Gbps")
+    assert by_level(links) > seconds(ORDERED, links)
 
 
 def test_within_a_leaf_its_uplink_does_not_matter() -> None:
