@@ -16,10 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support import gradients, ledgers  # type: ignore[import-not-found]
 from support.killpoints import trials  # type: ignore[import-not-found]
 from support.launching import a_plan, launched, until  # type: ignore[import-not-found]
+from support.objects import BUCKET, server  # type: ignore[import-not-found]
+from support.objects import trials as object_trials
 from support.processes import Ended, Gang, plan_file, run, start  # type: ignore[import-not-found]
 
-__all__ = ["CONFIG", "Ended", "Gang", "a_plan", "history", "launched", "losses"]
-__all__ += ["gradients", "ledgers", "plan_file", "run", "start", "train", "trials", "until"]
+__all__ = ["BUCKET", "CONFIG", "Ended", "Gang", "a_plan", "gradients", "history", "launched", "ledgers", "losses"]
+__all__ += ["object_trials", "plan_file", "run", "server", "start", "train", "trials", "until"]
 
 CONFIG: Final[Mapping[str, Any]] = {
     "model": {"preset": "tiny"},

@@ -9,6 +9,7 @@ is 1 where a bar does not hold.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,9 +17,11 @@ from functools import cache
 from pathlib import Path
 from random import SystemRandom
 
+from trainyard_trainer.checkpoint.objects import Url
+
 from benchmarks import launcher, resumes, saves
 from benchmarks.figures import Figure, as_json, as_table, failed
-from benchmarks.gangs import trials
+from benchmarks.gangs import BUCKET, object_trials, server, trials
 
 
 def wrong_loads(home: Path, count: int, seed: int) -> Figure:
@@ -38,12 +41,29 @@ def wrong_loads(home: Path, count: int, seed: int) -> Figure:
     return Figure("wrong_loads", len(wrong), "loads", 0.0, details=details)
 
 
+def wrong_loads_of_objects(home: Path, count: int, seed: int) -> Figure:
+    """The same in an object store: a real S3 server, and deaths at a drawn operation on objects."""
+    with server(home / "server") as s3:
+        os.environ.update(s3.environment)
+        lives = list(object_trials(count, seed, Url(f"s3://{BUCKET}/lives"), home))
+    wrong = [life for life in lives if life.wrong]
+    for life in wrong:
+        print(life, file=sys.stderr)
+    details = {"seed": seed, "lives": len(lives), "an older step was loaded": sum(life.loaded < 6 for life in lives)}
+    return Figure("wrong_loads_of_objects", len(wrong), "loads", 0.0, details=details)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description="Saving, stopping, resuming.")
     parser.add_argument("--json", action="store_true", help="a list of objects instead of a table")
     parser.add_argument("--folder", help="where to save to (default: a temporary folder, removed in the end)")
-    parser.add_argument("--lives", type=int, default=300, help="of wrong_loads (default: %(default)s)")
+    parser.add_argument(
+        "--lives",
+        type=int,
+        default=300,
+        help="of wrong_loads, and 10 x as many as of objects (default: %(default)s)",
+    )
     parser.add_argument("--runs", type=int, default=15, help="of notice_to_durable_ratio (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=3, help="of 50 steps with a save (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of exporter_ratio (default: %(default)s)")
@@ -64,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "samples_wrong": lambda: resumes.samples(home / "samples", seed),
             "exporter_ratio": lambda: launcher.cold_start_and_exporter(home / "launcher", given.seconds),
             "wrong_loads": lambda: wrong_loads(home / "lives", given.lives, seed),
+            "wrong_loads_of_objects": lambda: wrong_loads_of_objects(made(home / "objects"), given.lives // 10, seed),
         }
         unknown = [name for name in given.names if name not in figures]
         if unknown:

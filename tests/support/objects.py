@@ -20,9 +20,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from random import Random
 from socketserver import ThreadingTCPServer
 
+from support.killpoints import go_on, last_durable, live
+from support.processes import run
+from support.stores import killed_at, never
 from trainyard_lab.build import S3, build
+from trainyard_trainer.checkpoint.bucket import Bucket
+from trainyard_trainer.checkpoint.files import Posix
 from trainyard_trainer.checkpoint.objects import Objects, Url
 
 BUCKET = "checkpoints"
@@ -186,6 +192,47 @@ def _counted(name: str) -> Callable[..., object]:
 
 for _name in ("create", "read", "sync", "get", "put", "put_new", "sizes", "remove"):
     setattr(Counting, _name, _counted(_name))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One life whose process is killed at its `point`-th operation on objects. durable, loaded: steps; 0: none.
+
+    wrong: what was wrong with what was loaded, "" where nothing was.
+    """
+
+    point: int
+    durable: int
+    loaded: int
+    wrong: str
+
+
+def trials(count: int, seed: int, url: Url, folder: Path) -> Iterator[Trial]:
+    """Lives as in killpoints.py on one rank, each below a URL of its own, and what the next attempt loads."""
+    random = Random(seed)
+
+    def life(root: Url, at: Callable[[int, str, object], None]) -> Callable[[int], str]:
+        def work(rank: int) -> str:
+            objects = Counting(root, at)
+            live(folder, rank, 1, Posix(), stores=lambda attempt: Bucket(objects, attempt))
+            return str(objects.counted[0])  # type: ignore[attr-defined]
+
+        return work
+
+    (whole,) = run(life(url / "whole", never), 1, folder / "whole")
+    assert whole.code == 0, whole.output
+    for number in range(count):
+        root, point = url / str(number), random.randint(1, int(whole.result))
+        (ended,) = run(life(root, killed_at(point)), 1, folder / f"life-{number}")
+        bucket = Bucket(Objects(root), 3)
+        (after,) = run(lambda rank, bucket=bucket: go_on(folder, bucket), 1, folder / f"next-{number}")
+        durable = last_durable(ended)
+        if after.code != 0:
+            yield Trial(point, durable, 0, after.output)
+            continue
+        step, _, mixed = after.result.partition(" ")
+        wrong = mixed or ("" if int(step) >= durable else f"step {step} was loaded, and {durable} was durable")
+        yield Trial(point, durable, int(step), wrong)
 
 
 def _free_port() -> int:

@@ -1,21 +1,23 @@
 """Checkpoints in an object store, over the S3 protocol and a real server: as on a volume, whatever the network does."""
 
+import hashlib
 import json
+import multiprocessing
 import os
 import signal
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
-from support.killpoints import TRAINING, go_on, last_durable, live
-from support.objects import Counting, environment, server, through
+from support.killpoints import TRAINING
+from support.objects import environment, server, through, trials
 from support.processes import TINY, plan_file, run, start
-from support.stores import never
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
-from trainyard_trainer.checkpoint.bucket import Bucket
-from trainyard_trainer.checkpoint.files import Posix
-from trainyard_trainer.checkpoint.objects import Objects, Url
+from trainyard_trainer.checkpoint.bucket import Bucket, last_attempt
+from trainyard_trainer.checkpoint.objects import PART_BYTES, Objects, Url
 from trainyard_trainer.checkpoint.record import CommitRecord
 from trainyard_trainer.checkpoint.store import Stored, Superseded, WrongFolder
 from trainyard_trainer.report import CheckpointDurable, Failed, ResumedFrom, StepDone, Warned
@@ -23,7 +25,7 @@ from trainyard_trainer.session import Session
 from trainyard_trainer.train import main
 
 SEED = 21
-LIVES = 5
+LIVES = 4
 
 
 @pytest.fixture(scope="module")
@@ -177,42 +179,67 @@ def test_what_only_the_user_can_change_is_not_tried_again(tmp_path, s3, url):
 
 def test_nothing_wrong_is_loaded_after_death_at_any_request(tmp_path, s3, url):
     """As for files (test_checkpoint_faults.py): two attempts, killed at a drawn operation on objects."""
-    random = Random(SEED)
-
-    def work(root, at):
-        def one(rank):
-            objects = Counting(root, at)
-            live(tmp_path, rank, 1, Posix(), stores=lambda attempt: Bucket(objects, attempt))
-            return str(objects.counted[0])
-
-        return one
-
-    def killed_at(point):
-        def at(n, operation, path):
-            if n == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        return at
-
-    (whole,) = run(work(url / "whole", never), 1, tmp_path / "whole")
-    assert whole.code == 0, whole.output
-    lives = []
-    for number in range(LIVES):
-        point = random.randint(1, int(whole.result))
-        root = url / str(number)
-        (ended,) = run(work(root, killed_at(point)), 1, tmp_path / f"life-{number}")
-        durable = last_durable(ended)
-        (after,) = run(
-            lambda rank, root=root: go_on(tmp_path, Bucket(Objects(root), 3)), 1, tmp_path / f"next-{number}"
-        )
-        lives.append((point, durable, after.result or after.output))
-        assert after.code == 0, lives
-    print(f"seed {SEED}: {lives}")
-    assert [life for life in lives if not life[2].isdigit() or int(life[2]) < life[1]] == []
-    assert len({loaded for _, _, loaded in lives}) > 2, "no variety in the draw"
+    lives = list(trials(LIVES, SEED, url, tmp_path))
+    print(f"seed {SEED}: {[(life.point, life.durable, life.loaded) for life in lives]}")
+    assert [life for life in lives if life.wrong] == []
+    assert len({life.loaded for life in lives}) > 1, "no variety in the draw"
 
 
-# The log itself, without a training
+def test_a_script_without_an_operator_counts_its_attempts_by_the_log_and_exports(tmp_path, s3, url):
+    from trainyard_trainer.export import NothingToExport, export, newest
+
+    def work(rank):
+        os.environ.update(s3.environment)
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps(TINY))
+        return [main(["--config", str(config), "--checkpoints", str(url)]), last_attempt(url)]
+
+    with pytest.raises(NothingToExport, match="holds no committed checkpoint"):
+        newest(url)
+    for attempt in (1, 2):
+        (ended,) = run(work, 1, tmp_path / str(attempt))
+        assert ended.result == [Exit.DONE, attempt], ended.output
+    stored = newest(url)
+    assert (stored.record.attempt, stored.record.step) == (2, 6)
+    (weights,) = export(stored, tmp_path / "exported")
+    assert weights.stat().st_size > 10_000
+
+
+# Objects and the log, without a training
+
+
+def test_a_large_file_goes_in_parts_and_is_there_whole_or_not_at_all(s3, url):
+    """The first try of each part is cut."""
+    cut = set()
+
+    def fault(number, method, path):
+        if "partNumber" in path and path not in cut:
+            cut.add(path)
+            return "cut"
+        return ""
+
+    data = Random(0).randbytes(PART_BYTES * 2 + 5)
+    with through(s3, fault) as port:
+        work = partial(_write_and_read, environment(port), url, data)
+        with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+            sizes, digest = pool.submit(work).result()
+    assert sizes == {"whole": len(data)}
+    assert digest == hashlib.sha256(data).hexdigest()
+    assert not any(there(s3, url).parent.glob(".sgwtmp/multipart/*/*")), "what was given up left no parts"
+
+
+def _write_and_read(variables, url, data):
+    os.environ.update(variables)
+    objects = Objects(url)
+    for name in ("whole", "given up"):
+        stream = objects.create(url / name)
+        for begin in range(0, len(data), 2**20):
+            stream.write(data[begin : begin + 2**20])
+        if name == "whole":
+            objects.sync(stream)
+        stream.close()
+    with objects.read(url / "whole") as reading:
+        return objects.sizes(url), hashlib.file_digest(reading, "sha256").hexdigest()
 
 
 def record(attempt, step):

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from trainyard.contract.plan import Lineage, Mark
 
-from trainyard_trainer.checkpoint.files import Posix
-from trainyard_trainer.checkpoint.folder import Folder, last_attempt
+from trainyard_trainer.checkpoint.places import Root, last_attempt, root_of, store_at, streams_at
 from trainyard_trainer.checkpoint.record import decode, history
 from trainyard_trainer.checkpoint.store import RECORD, Stored, mismatch
 from trainyard_trainer.checkpoint.writer import Reader
@@ -34,20 +33,23 @@ class NothingToExport(ValueError):
     """There is no checkpoint, or nowhere to write it. The message names the path."""
 
 
-def newest(path: Path) -> Stored:
-    """The commit in a folder; or of a job's folder, the newest. Raises NothingToExport where there is none that verifies."""
-    if (path / RECORD).exists():
+def newest(path: Root) -> Stored:
+    """The commit in a folder; or of a job's folder or URL, the newest.
+
+    Raises NothingToExport where there is none that verifies.
+    """
+    if isinstance(path, Path) and (path / RECORD).exists():
         stored = Stored(decode((path / RECORD).read_bytes()), path)
     else:
         attempts = last_attempt(path)
-        commits = {stored.record.mark: stored for stored in Folder(path, attempts + 1).find().commits}
+        commits = {stored.record.mark: stored for stored in store_at(path, attempts + 1).find().commits}
         line = history(
             [stored.record for stored in commits.values()], Lineage(tuple(Mark(n, -1) for n in range(1, attempts + 1)))
         )
         if not line:
             raise NothingToExport(f"{path}: holds no committed checkpoint; name a job's folder or one of its steps")
         stored = commits[line[0].mark]
-    problem = mismatch(stored.path, stored.record.files, Posix())
+    problem = mismatch(stored.path, stored.record.files, streams_at(stored.path))
     if problem is not None:
         raise NothingToExport(f"{stored.path}: {problem}; name an earlier step")
     return stored
@@ -67,7 +69,7 @@ def export(stored: Stored, out: Path, dtype: str = "float32", shard_bytes: int =
     total = 0
     for path, shard in zip(paths, shards, strict=True):
         state = {name: torch.empty(size, dtype=torch.float32) for name, size in shard.items()}
-        dcp_load(dict(state), storage_reader=Reader(stored.path, Posix()), no_dist=True)
+        dcp_load(dict(state), storage_reader=Reader(stored.path, streams_at(stored.path)), no_dist=True)
         tensors = {name_of(name.removeprefix("model.")): state[name].to(DTYPES[dtype]) for name in shard}
         total += sum(tensor.nbytes for tensor in tensors.values())
         save_file(tensors, path, metadata={"format": "pt"})
@@ -84,7 +86,7 @@ def export(stored: Stored, out: Path, dtype: str = "float32", shard_bytes: int =
 
 def _shards(stored: Stored, value_bytes: int, most_bytes: int) -> Iterator[dict[str, torch.Size]]:
     """Names and sizes of the tensors of each file."""
-    metadata = Reader(stored.path, Posix()).read_metadata().state_dict_metadata
+    metadata = Reader(stored.path, streams_at(stored.path)).read_metadata().state_dict_metadata
     shard: dict[str, torch.Size] = {}
     room = most_bytes
     for name, tensor in metadata.items():
@@ -103,7 +105,9 @@ def _shards(stored: Stored, value_bytes: int, most_bytes: int) -> Iterator[dict[
 def main(arguments: Sequence[str] | None = None) -> int:
     """The answer is the exit code."""
     parser = argparse.ArgumentParser(prog="trainyard_trainer.export", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("checkpoint", type=Path, help="folder of a job, or of one of its committed steps")
+    parser.add_argument(
+        "checkpoint", type=root_of, help="folder or URL of a job, or folder of one of its committed steps"
+    )
     parser.add_argument("out", type=Path, help="folder to write, which must not be there yet")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the weights (default: %(default)s)")
     parser.add_argument("--shard-bytes", type=int, default=SHARD_BYTES, help="most of one file (default: %(default)s)")

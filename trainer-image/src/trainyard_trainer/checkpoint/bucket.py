@@ -106,7 +106,8 @@ class Bucket:
     def find(self) -> Found:
         commits: list[Stored] = []
         unreadable: list[tuple[PurePath, Problem]] = []
-        listed = self._current().commits
+        entry = self._entry or self._newest()[1]  # who only looks has claimed nothing
+        listed = entry.commits if entry is not None else ()
         for one in listed:
             path = self.root / one.path
             try:
