@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ NAMESPACE = "trainyard-system"
 Object = dict[str, Any]
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads numbers as Helm and the API server do: 1e-06 is one, though YAML 1.1 wants a point in it."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
 def render(values: Object | None = None, *, name: str = RELEASE, namespace: str = NAMESPACE) -> list[Object]:
     """All objects, hooks included, in the order of their files. Values that the schema refuses raise HelmValuesError."""
     import helm_python  # here, since it loads a large library that most tests do without
@@ -23,7 +33,7 @@ def render(values: Object | None = None, *, name: str = RELEASE, namespace: str 
         chart.validate_schema(values)
         files = chart.render(values, name=name, namespace=namespace)
     texts = (text for path, text in sorted(files.items()) if path.endswith(".yaml"))
-    return [document for text in texts for document in yaml.safe_load_all(text) if document]
+    return [document for text in texts for document in yaml.load_all(text, _Loader) if document]
 
 
 def one(objects: list[Object], kind: str, name: str) -> Object:
