@@ -28,7 +28,7 @@ from trainyard.contract.torchrun import Untranslatable
 from trainyard_trainer.launch import archive
 from trainyard_trainer.launch.torchrun import unwrap
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 200.0
 EXAMPLES = Path(__file__).resolve().parents[2] / "trainer-image" / "examples"
 
 

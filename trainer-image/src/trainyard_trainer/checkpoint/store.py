@@ -21,6 +21,8 @@ from trainyard_trainer.checkpoint.record import CommitRecord, StoredFile
 RECORD: Final = "commit.json"
 ATTEMPT: Final = "attempt-"
 STEP: Final = "step-"
+CHUNK_BYTES: Final = 2**20
+"""Of a file at a time, where its hash is compared."""
 
 
 class Superseded(RuntimeError):
@@ -118,13 +120,15 @@ def mismatch(path: PurePath, expected: Collection[StoredFile], streams: Streams)
     for file in expected:
         try:
             with streams.read(path / file.name) as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # it can readinto
-                size = stream.tell()
+                hashed, size = hashlib.sha256(), 0
+                while chunk := stream.read(CHUNK_BYTES):
+                    hashed.update(chunk)
+                    size += len(chunk)
         except OSError as error:
             return Problem(f"{file.name}: {error.strerror}", isinstance(error, FileNotFoundError))
         if size != file.bytes:
             return Problem(f"{file.name}: {size} bytes, but {file.bytes} were written", True)
-        if digest != file.sha256:
+        if hashed.hexdigest() != file.sha256:
             return Problem(f"{file.name}: its hash is not that of what was written", True)
     return None
 
