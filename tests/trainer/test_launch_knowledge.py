@@ -270,6 +270,13 @@ def test_the_one_that_waits_in_no_collective_is_missing_in_the_one_that_others_w
     )
 
 
+def test_one_that_waits_in_an_earlier_collective_than_others_is_missing_in_theirs():
+    ahead = silent_since(0.0, beat(12, "all_gather 12 of mesh_shard"), beat_at=299.0)
+    behind = silent_since(0.0, beat(11, "all_gather 11 of mesh_shard"), beat_at=299.0)
+    found = furthest_behind([(0, ahead), (1, behind)], 120.0, 300.0, 0.0)
+    assert (found.rank, found.others, found.others_in) == (1, (0,), "all_gather 12 of mesh_shard")
+
+
 def test_where_all_of_a_pod_wait_the_one_that_is_missing_is_elsewhere():
     waiting = silent_since(0.0, beat(9, "all_gather 9 of mesh_shard"), beat_at=299.0)
     found = furthest_behind([(0, waiting)], 120.0, 300.0, 0.0)

@@ -115,7 +115,7 @@ def test_an_operator_that_was_away_finds_the_time_and_counts_none_twice():
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_happens_and_whatever_launchers_claim_it_adds_up(seed):
     chance = random.Random(seed)
     cluster = Pretend().with_nodes(spines=1).with_class("low", 1).with_class("high", 2)

@@ -13,16 +13,17 @@ import time
 import torch
 
 from trainyard_trainer.report import Reporter
-from trainyard_trainer.waiting import Entered
+from trainyard_trainer.waiting import Entered, Waits
 
 BEAT_SECONDS = 5.0
+SENDING = "a send or receive"
 
 
 class Heartbeat:
     """Beats from `begin` to `end`."""
 
-    def __init__(self, report: Reporter, entered: Entered, device: torch.device) -> None:
-        self._report, self._entered, self._device = report, entered, device
+    def __init__(self, report: Reporter, entered: Entered, waits: Waits, device: torch.device) -> None:
+        self._report, self._entered, self._waits, self._device = report, entered, waits, device
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
@@ -41,7 +42,7 @@ class Heartbeat:
         while True:
             entered = self._entered.count()
             # A dump of the recorder costs more than all the rest, so it is made only where nothing moved since the last beat.
-            waits_in = self._entered.waits_in() if entered == before else ""
+            waits_in = self._waits_in() if entered == before else ""
             before = entered
             self._report.beat(
                 entered=entered,
@@ -51,6 +52,10 @@ class Heartbeat:
             )
             if self._over.wait(BEAT_SECONDS):
                 return
+
+    def _waits_in(self) -> str:
+        """gloo's recorder has collectives, and nothing of what a pipeline sends."""
+        return self._entered.waits_in() or (SENDING if self._waits.inside else "")
 
 
 def peak_memory_bytes(device: torch.device) -> int:

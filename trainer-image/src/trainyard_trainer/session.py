@@ -107,7 +107,7 @@ class Session:
         self.steps_done = 0
         self.resumed = False
         self._waits = Waits(device)
-        self._heartbeat = Heartbeat(self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), device)
+        self._heartbeat = Heartbeat(self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), self._waits, device)
         if settings is not None:
             root = root_of(settings.folder)
             lineage = plan.lineage if plan else Lineage()

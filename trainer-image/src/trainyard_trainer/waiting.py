@@ -3,9 +3,9 @@
 A rank that is slow is the one that waits least: everybody else waits for it, in whichever collective comes next. So what is
 measured is the time inside collectives, and a rank's own time is the rest of its step.
 
-    gloo   a collective blocks the thread that waits for it: its time is that of Work.wait, whoever calls it (FSDP, tensor and
-           pipeline groups, a script). DDP waits in C++ at the end of the backward pass: from the moment when the last gradient is
-           there until the engine's other callbacks are over.
+    gloo   a collective blocks the thread that waits for it: its time is that of Work.wait and, in tensor groups, of wait_tensor,
+           whoever calls them (FSDP, a pipeline, a script). DDP waits in C++ at the end of the backward pass: from the moment when
+           the last gradient is there until the engine's other callbacks are over.
     NCCL   a collective is a kernel that runs until all have come: its time is what NCCL measures between its events
            (TORCH_NCCL_ENABLE_TIMING). Where torch does not measure, nothing is said.
 """
@@ -16,13 +16,15 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch._C import _distributed_c10d as c10d
+from torch.distributed import _functional_collectives as functional
 from torch.distributed.tensor import DTensor
 
 TIMING: Final = "TORCH_NCCL_ENABLE_TIMING"
@@ -35,11 +37,14 @@ class Waits:
     goes on beside the training waits for nobody's step."""
 
     def __init__(self, device: torch.device) -> None:
+        self.inside = False
+        """Whether the training's thread is in a wait right now."""
         self._on_gpu = device.type == "cuda"
         self._thread = threading.get_ident()
         self._seconds = 0.0
         self._works: list[Any] = []
         self._wait: Callable[..., Any] | None = None
+        self._wait_tensor: Any = None
         self._known = not self._on_gpu or os.environ.get(TIMING, "").lower() in ("1", "true")
 
     def begin(self) -> None:
@@ -53,19 +58,36 @@ class Waits:
                 return wait(work, *arguments, **named)
             if threading.get_ident() != self._thread:
                 return wait(work, *arguments, **named)
-            began = time.perf_counter()
-            try:
+            with self._counted():
                 return wait(work, *arguments, **named)
-            finally:
-                self._seconds += time.perf_counter() - began
 
         c10d.Work.wait = timed  # type: ignore[method-assign, assignment]
+        self._wait_tensor = functional.wait_tensor
+
+        def timed_tensor(tensor: Tensor) -> Any:
+            # What is being compiled is looked through first, and never runs here.
+            if torch.compiler.is_compiling() or self._on_gpu or threading.get_ident() != self._thread:
+                return self._wait_tensor(tensor)
+            with self._counted():
+                return self._wait_tensor(tensor)
+
+        functional.wait_tensor = timed_tensor
 
     def end(self) -> None:
         """No more."""
         if self._wait is not None:
             c10d.Work.wait = self._wait  # type: ignore[method-assign]
-            self._wait = None
+            functional.wait_tensor = self._wait_tensor
+            self._wait = self._wait_tensor = None
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        began, self.inside = time.perf_counter(), True
+        try:
+            yield
+        finally:
+            self._seconds += time.perf_counter() - began
+            self.inside = False
 
     def follow(self, model: nn.Module) -> None:
         """Count what the backward pass of copies (DDP) waits for; model: wrapped, or what is wrapped."""
@@ -78,7 +100,9 @@ class Waits:
             inside = self._seconds - counted
             self._seconds += max(time.perf_counter() - began - inside, 0.0)
 
-        def computed() -> None:  # all gradients are there; what was asked for before, such as DDP's wait, comes after this
+        def computed() -> (
+            None
+        ):  # all gradients are there; what was asked for before, such as DDP's wait, comes after this
             began, counted = time.perf_counter(), self._seconds
             queue(lambda: over(began, counted))
 
@@ -116,8 +140,9 @@ class Entered:
 
     def waits_in(self) -> str:
         """The collective that was entered and is not over by torch's flight recorder: all_reduce 7 of default_pg. "" for none."""
+        names = {str(group.group_name) for group in self._groups}
         for record in _records():
-            text = _pending(record)
+            text = _pending(record, names)
             if text:
                 return text
         return ""
@@ -137,14 +162,15 @@ def _records() -> Iterable[Mapping[str, Any]]:
             yield record
 
 
-def _pending(record: Mapping[str, Any]) -> str:
-    """The oldest collective that is under way: its kind, its number in its group, and the group."""
+def _pending(record: Mapping[str, Any], names: Collection[str]) -> str:
+    """The oldest collective of these groups that is under way: its kind, its number in its group, and the group."""
     status = record.get("pg_status") or {}
     for entry in record.get("entries") or ():
-        number, group = entry.get("collective_seq_id"), entry.get("process_group") or ("", "")
-        over = entry.get("retired") or entry.get("state") == "completed"
+        group = entry.get("process_group") or ("", "")
+        number = int(entry.get("p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id", 0))
         done = (status.get(str(entry.get("pg_id"))) or {}).get("last_completed_collective", -1)
-        if not over and not entry.get("is_p2p") and int(number) > int(done):
+        over = entry.get("retired") or entry.get("state") == "completed"
+        if group[0] in names and not over and (entry.get("is_p2p") or number > int(done)):
             name = str(entry.get("profiling_name", "")).rpartition(":")[2] or "collective"
             return f"{name} {number} of {group[1] or group[0]}"
     return ""

@@ -80,24 +80,26 @@ class Missing:
         return f"rank {self.at.rank} on {self.node} has not entered {self.waits_in}, in which {who}"
 
 
-def missing(gang: Gang, attempt: int) -> Missing | None:
+def missing(gang: Gang, attempt: int, mesh: Mapping[str, int]) -> Missing | None:
     """Whom a gang that hangs waits for, by what all of its launchers said last; None where nobody stands out.
 
-    The fewest steps count first, then the one that waits in no collective while others do, then the fewest collectives entered.
+    The fewest steps count first, then the one that waits in no collective while others do, then the fewest collectives entered,
+    which are the same for all ranks unless a pipeline's stages (mesh: sizes by axis) take part in different ones.
     """
+    staged = mesh.get("pipeline", 1) > 1
     places = [(at, seat) for seat in gang.seats for at in _places(seat, attempt)]
     if len(places) < 2:
         return None
-    places.sort(key=lambda place: _behind(place[0]))
+    places.sort(key=lambda place: _behind(place[0], staged))
     (first, seat), (second, _) = places[0], places[1]
-    if _behind(first) == _behind(second):
+    if _behind(first, staged) == _behind(second, staged):
         return None
     waiting = [at for at, _ in places if at.waits_in and at is not first]
     return Missing(first, seat, tuple(sorted(at.rank for at in waiting)), waiting[0].waits_in if waiting else "")
 
 
-def _behind(at: At) -> tuple[int, bool, int]:
-    return at.step, bool(at.waits_in), at.entered
+def _behind(at: At, staged: bool) -> tuple[int, bool, int]:
+    return at.step, bool(at.waits_in), 0 if staged else at.entered
 
 
 def _said(seat: Seat, attempt: int) -> Sequence[At]:

@@ -198,7 +198,8 @@ def _failed(job: Job, gang: Gang, now: float) -> Verdict | None:
     message = _describe(seat, end)
     if reason is Reason.UNASKED_YIELD:
         message += "; exit code 75 means that it saved because it was asked to leave, and nobody asked"
-    found = missing(gang, job.status.attempt) if reason in (Reason.HANG, Reason.COLLECTIVE_TIMEOUT) else None
+    mesh = job.status.plan.mesh if job.status.plan is not None else {}
+    found = missing(gang, job.status.attempt, mesh) if reason in (Reason.HANG, Reason.COLLECTIVE_TIMEOUT) else None
     if found is None:
         return Verdict(Outcome.FAILED, reason, message, _failure(job, seat, end, reason, message, end.finished))
     message = f"{found.sentence}; {message}"

@@ -93,8 +93,10 @@ def furthest_behind(
 
 def _blame(stuck: Sequence[Silence]) -> Silence:
     blamed = min(stuck, key=lambda s: (s.step, not s.frozen, bool(s.waits_in), s.entered, -s.seconds))
-    waiting = [one for one in stuck if one.waits_in and one.rank != blamed.rank]
-    if blamed.waits_in and not blamed.frozen:
+    # One that waits as well, in an earlier one than others, has not entered theirs.
+    waiting = [one for one in stuck if one.waits_in and (not blamed.waits_in or one.entered > blamed.entered)]
+    waiting = [one for one in waiting if one.rank != blamed.rank]
+    if blamed.waits_in and not blamed.frozen and not waiting:
         return blamed
     return Silence(
         blamed.rank,
