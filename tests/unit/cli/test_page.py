@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from trainyard.api.conditions import Phase, Reason
+from trainyard.api.sent import SentInStep, SentOver
 from trainyard.api.training_job import (
     Condition,
     Failure,
@@ -21,6 +22,7 @@ from trainyard.api.training_job import (
 )
 from trainyard.cli.layout import ago
 from trainyard.cli.page import status_page
+from trainyard.cli.training import progress_lines
 from trainyard.world.records import Job, Membership, Pod, Running, Terminated, Waiting
 
 NOW = 10_000.0
@@ -93,6 +95,25 @@ def test_a_training_job_shows_how_far_it_is_and_what_is_saved() -> None:
         "Restarts    1 failure, 2 yields, 0 nodes lost",
     ):
         assert line in page.splitlines()
+
+
+def test_what_a_step_sends_is_told_by_level_beside_the_prediction() -> None:
+    levels = (
+        SentOver(level="leaf", wire_bytes=1_000_400, seconds=0.1),
+        SentOver(level="spine", wire_bytes=6_000_000, seconds=0.5),
+    )
+    sent = SentInStep(wire_bytes=7_000_400, predicted_wire_bytes=7_000_400, levels=levels)
+
+    def lines(sent: SentInStep | None) -> list[str]:
+        progress = Progress(step=5, sent=sent)
+        told = progress_lines(a_job(phase=Phase.RUNNING, attempt=1, running_at=NOW, progress=progress))
+        return [" ".join(line.split()) for line in told]
+
+    said = "Sends 7 MB a step on the wire (7 MB predicted): 1 MB over leaf, 6 MB over spine"
+    assert said in lines(sent)
+    timed = sent.but(communication_seconds=0.55, exposed_seconds=0.2)
+    assert f"{said}; 0.55 s on their way, 0.2 s of it waited for" in lines(timed)
+    assert not any(line.startswith("Sends") for line in lines(None))
 
 
 def test_a_job_that_was_asked_to_leave_says_how_long_it_has() -> None:

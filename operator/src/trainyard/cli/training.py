@@ -7,6 +7,7 @@ from typing import Final
 
 from trainyard.api.model import rfc3339
 from trainyard.api.prose import length
+from trainyard.api.sent import SentInStep
 from trainyard.api.training_job import Progress
 from trainyard.cli.layout import WIDTH, table, wrapped
 from trainyard.lifecycle.goodput import so_far
@@ -31,6 +32,8 @@ def progress_lines(job: Job) -> Iterator[str]:
     figures = list(_figures(progress))
     if figures:
         rows.append(("", ", ".join(figures)))
+    if progress.sent is not None:
+        rows.append(("Sends", _sends(progress.sent)))
     if progress.durable_seconds is not None:
         rows.append(("Save", f"from now durable in {progress.durable_seconds:.3g} s ({progress.durable_basis})"))
     yield from table(rows)
@@ -55,6 +58,20 @@ def _figures(progress: Progress) -> Iterator[str]:
         yield f"MFU {progress.mfu:.1%}"
     if progress.memory_bytes is not None:
         yield f"{progress.memory_bytes / 1e9:.3g} GB of memory"
+
+
+def _sends(sent: SentInStep) -> str:
+    """Of rank 0's step: on the wire beside what is predicted, by level, and what of its time is exposed."""
+    text = f"{_megabytes(sent.wire_bytes)} a step on the wire ({_megabytes(sent.predicted_wire_bytes)} predicted)"
+    levels = ", ".join(f"{_megabytes(over.wire_bytes)} over {over.level or 'an unknown level'}" for over in sent.levels)
+    text += f": {levels}" if levels else ""
+    if sent.communication_seconds is None or sent.exposed_seconds is None:
+        return text
+    return f"{text}; {sent.communication_seconds:.3g} s on their way, {sent.exposed_seconds:.3g} s of it waited for"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.4g} MB"
 
 
 def time_lines(job: Job, now: float, width: int = WIDTH) -> Iterator[str]:
