@@ -37,7 +37,7 @@ from trainyard.kube.events import Recorder
 from trainyard.kube.launchers import LauncherClient
 from trainyard.kube.mirror import Mirror
 from trainyard.kube.writer import Performed, Writer
-from trainyard.world.records import Degraded
+from trainyard.world.records import Degraded, Marks
 
 KEY = b"k" * 32
 
@@ -321,6 +321,9 @@ async def test_a_nodes_mark_is_one_condition_among_those_of_others_and_comes_off
         "2023-11-14T22:13:20Z",
     )
     assert decode.node(first).degraded == Degraded(1_700_000_000.0, "PreflightFailed", own["message"])
+    assert desk.mirror.freeze().nodes[name].degraded is None  # it is switched off: nobody would take it off again
+    async with kube.a_mirror(desk.client, marks=Marks()) as marking:
+        assert marking.freeze().nodes[name].degraded == decode.node(first).degraded
     last = await mark(False, "PreflightPassed", 1_700_000_100.0)
     assert [c["type"] for c in last["status"]["conditions"]].count("TrainyardNetworkDegraded") == 1
     assert decode.node(last).degraded is None

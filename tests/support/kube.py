@@ -10,6 +10,7 @@ from support.api import Api, Object
 from trainyard.api import names
 from trainyard.kube.client import KubeClient
 from trainyard.kube.mirror import Mirror
+from trainyard.world.records import Marks
 
 SYNC_SECONDS = 30
 
@@ -21,9 +22,9 @@ async def a_client(kubeconfig: Path) -> AsyncIterator[KubeClient]:
 
 
 @asynccontextmanager
-async def a_mirror(client: KubeClient) -> AsyncIterator[Mirror]:
-    """A mirror that has read everything, and must not end by itself."""
-    made = Mirror(client)
+async def a_mirror(client: KubeClient, marks: Marks | None = None) -> AsyncIterator[Mirror]:
+    """A mirror that has read everything, and must not end by itself. marks: as the operator's settings have them."""
+    made = Mirror(client, marks=marks)
     task = asyncio.create_task(made.run())
     try:
         await asyncio.wait_for(made.wait_synced(), SYNC_SECONDS)
