@@ -294,6 +294,40 @@ WRONG: dict[str, Wrong] = {
         "8 does not divide the 4 layers (spec.trainer.model.layers); use 1, 2 or 4",
         None,
     ),
+    "stages of every process that do not divide the layers": Wrong(
+        a_job(
+            processesPerNode=2,
+            parallelism={"pipeline": 4},
+            trainer={"parallel": {"schedule": "interleaved", "stagesPerRank": 2}},
+        ),
+        "spec.parallelism.pipeline",
+        "4 with 2 stages in each process (spec.trainer.parallel.stagesPerRank) does not divide the 4 layers",
+        None,
+    ),
+    "one stage to interleave": Wrong(
+        a_job(trainer={"parallel": {"schedule": "interleaved"}}),
+        "spec.trainer.parallel.stagesPerRank",
+        "1 is nothing to interleave; use 2 or more, or schedule 1f1b",
+        None,
+    ),
+    "several stages to a schedule of one": Wrong(
+        a_job(trainer={"parallel": {"schedule": "gpipe", "stagesPerRank": 2}}),
+        "spec.trainer.parallel.stagesPerRank",
+        "gpipe has one stage for each process, not 2; use 1, or schedule interleaved or zero-bubble",
+        None,
+    ),
+    "weights given back between two halves of a backward pass": Wrong(
+        a_job(trainer={"parallel": {"schedule": "zero-bubble", "reshard": "always"}}),
+        "spec.trainer.parallel.reshard",
+        "always gives weights back before the second half of the backward pass (schedule: zero-bubble) needs them; use auto",
+        None,
+    ),
+    "a backward pass in two halves, compiled": Wrong(
+        a_job(trainer={"compile": True, "parallel": {"schedule": "zero-bubble"}}),
+        "spec.trainer.compile",
+        "true, but a backward pass that is cut in two (parallel.schedule: zero-bubble) cannot be compiled",
+        None,
+    ),
     "fewer samples than stages": Wrong(
         a_job(processesPerNode=2, parallelism={"pipeline": 4}, trainer={"data": {"globalBatch": 4}}),
         "spec.parallelism.pipeline",

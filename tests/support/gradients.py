@@ -20,6 +20,7 @@ from trainyard_trainer.parallel.spread import Spread
 
 SHAPE = Shape(layers=2, width=32, heads=4, kv_heads=2, hidden=64, tie_embeddings=False)
 TIED, DEEP = SHAPE._replace(tie_embeddings=True), SHAPE._replace(layers=4)
+DEEP_TIED = TIED._replace(layers=4)
 THREES = SHAPE._replace(width=36, heads=6, kv_heads=3, hidden=66)  # 3 ranks share it, and not the 260 tokens
 BATCH, LENGTH, MICRO = 7, 12, 2
 
@@ -27,6 +28,15 @@ FSDP = ("shard=1", "shard=3", "replicate=2,shard=2")
 DDP = ("replicate=2,shard=1", "replicate=3,shard=1")
 TENSOR = ("shard=1,tensor=2", "shard=2,tensor=2")
 PIPELINE = ("pipeline=4,shard=1", "pipeline=2,shard=2")
+INTERLEAVED = {"schedule": "interleaved", "stagesPerRank": 2}
+ZERO_BUBBLE = {"schedule": "zero-bubble", "stagesPerRank": 2}
+OF_SEVERAL = (
+    ("pipeline=2,shard=1", DEEP, INTERLEAVED),
+    ("pipeline=2,shard=1", DEEP, {**ZERO_BUBBLE, "stagesPerRank": 1}),
+    ("pipeline=2,shard=2", DEEP_TIED, {**INTERLEAVED, "reshard": "always"}),
+    ("pipeline=2,shard=2", DEEP_TIED, ZERO_BUBBLE),
+    ("pipeline=2,shard=1,tensor=2", DEEP_TIED, ZERO_BUBBLE),
+)
 EVERYTHING = (
     "replicate=2,shard=1,tensor=2",
     "pipeline=2,replicate=2,shard=1",
@@ -44,6 +54,7 @@ FORMS = [
     *((form, SHAPE, {}) for form in TENSOR),
     ("shard=1,tensor=3", THREES, {}),
     *((form, DEEP, {"schedule": schedule}) for form in PIPELINE for schedule in ("1f1b", "gpipe")),
+    *OF_SEVERAL,
     *((form, TIED, {}) for form in EVERYTHING),
     *((form, TIED, {"allReduce": "hierarchical", "bucketMebibytes": 0.01}) for form in LEVELS),
 ]

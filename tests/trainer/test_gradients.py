@@ -5,6 +5,7 @@ from support.gradients import (
     BOUNDS,
     CLIPPED,
     DEEP,
+    DEEP_TIED,
     FORMS,
     SHAPE,
     THREES,
@@ -23,7 +24,7 @@ def compare(tmp_path_factory):
     A gang of each size is started once and computes every form of that size, one after the other.
     """
     expected = {
-        (shape, dtype): of_one_process(shape, dtype) for shape in (SHAPE, TIED, DEEP, THREES) for dtype in BOUNDS
+        (shape, dtype): of_one_process(shape, dtype) for shape in (SHAPE, TIED, DEEP, DEEP_TIED, THREES) for dtype in BOUNDS
     }
     gangs = {}
 

@@ -22,9 +22,14 @@ LEVELS = (Level("spine", "s"), Level("leaf", "l"))
 DATA_ALONE = frozenset({"replicate", "shard"})
 
 
-def a_model(precision: str = "bfloat16", data: dict[str, int] | None = None, **shape: object) -> Model:
+def a_model(
+    precision: str = "bfloat16",
+    data: dict[str, int] | None = None,
+    parallel: dict[str, object] | None = None,
+    **shape: object,
+) -> Model:
     numbers = {"sequenceLength": 4096, "globalBatch": 256, "microBatch": 1, **(data or {})}
-    config = {"model": {"preset": "7b", **shape}, "precision": precision, "data": numbers}
+    config = {"model": {"preset": "7b", **shape}, "precision": precision, "data": numbers, "parallel": parallel or {}}
     return model_of(TrainerConfig.model_validate(config))
 
 
@@ -129,6 +134,27 @@ def test_stages_on_their_way_keep_their_activations() -> None:
     one, four = memory(model, Mesh(shard=1)), memory(model, Mesh(pipeline=4, shard=1))
     assert four.activations == pytest.approx(one.activations, rel=0.01)  # four micro-batches of a quarter of the layers
     assert memory(model, Mesh(shard=1, tensor=4)).activations == pytest.approx(one.activations / 4)
+
+
+def test_several_stages_a_rank_wait_less_and_keep_more() -> None:
+    """7b's 32 layers on 4 ranks, 16 micro-batches: 3/16 of the time idle with one stage a rank, a fourth of it with four."""
+    mesh = Mesh(pipeline=4, shard=1)
+    plain = a_model(data={"globalBatch": 16})
+    several = a_model(data={"globalBatch": 16}, parallel={"schedule": "interleaved", "stagesPerRank": 4})
+    halves = a_model(data={"globalBatch": 16}, parallel={"schedule": "zero-bubble"})
+    assert [model.idle(1, 4) for model in (plain, several, halves)] == [3 / 16, 3 / 64, 1 / 16]
+    assert memory(several, mesh).activations == pytest.approx(memory(plain, mesh).activations * (1 + 3 / 16), rel=0.01)
+
+
+def test_micro_batches_go_round_in_as_many_as_there_are_ranks() -> None:
+    model = a_model(data={"globalBatch": 10}, parallel={"schedule": "zero-bubble"})
+    assert model.micro_batches(1, 4) == (12, 1)
+    assert model.micro_batches(1, 1) == (10, 1)
+
+
+def test_stages_divide_the_layers_however_many_a_rank_has() -> None:
+    model = a_model(parallel={"schedule": "interleaved", "stagesPerRank": 8})
+    assert {mesh.pipeline for mesh in meshes(model, 64, 8)} == {1, 2, 4}
 
 
 @given(st.sampled_from([1, 2, 3, 6, 8, 12]), st.sampled_from([1, 2, 4, 8]))

@@ -13,9 +13,12 @@ from trainyard.planner.model import Model, model_of
 from trainyard.planner.traffic import Bytes, Mesh, Traffic, traffic
 
 
-def a_model(preset: str = "7b", precision: str = "bfloat16", **data: int) -> Model:
+def a_model(
+    preset: str = "7b", precision: str = "bfloat16", parallel: dict[str, object] | None = None, **data: int
+) -> Model:
     given = {"sequenceLength": 4096, "globalBatch": 64, "microBatch": 1, **data}
-    return model_of(TrainerConfig.model_validate({"model": {"preset": preset}, "precision": precision, "data": given}))
+    config = {"model": {"preset": preset}, "precision": precision, "data": given, "parallel": parallel or {}}
+    return model_of(TrainerConfig.model_validate(config))
 
 
 def sent(entries: tuple[Traffic, ...], kind: Bytes, *collectives: Collective) -> float:
@@ -116,9 +119,23 @@ def test_all_processes_together_sum_up_every_gradient(mesh: Mesh) -> None:
         assert least - 1 <= reduced * parts * mesh.shard <= least * 1.001
 
 
-@given(meshes, st.sampled_from(["7b", "tiny"]))
-def test_the_mean_over_the_stages_is_the_mean_of_the_stages(mesh: Mesh, preset: str) -> None:
-    model = a_model(preset, globalBatch=512)
+def test_with_several_stages_a_rank_each_of_them_hands_on() -> None:
+    model = a_model(globalBatch=8, parallel={"schedule": "interleaved", "stagesPerRank": 3})
+    counts = [
+        sum(e.count for e in traffic(model, Mesh(pipeline=4, shard=1), stage=stage) if e.axis == "pipeline")
+        for stage in range(4)
+    ]
+    assert counts == [5 * 8, 6 * 8, 6 * 8, 5 * 8]
+
+
+schedules = st.sampled_from([{}, {"schedule": "interleaved", "stagesPerRank": 4}, {"schedule": "zero-bubble"}])
+
+
+@given(meshes, st.sampled_from(["7b", "tiny"]), schedules)
+def test_the_mean_over_the_stages_is_the_mean_of_the_stages(
+    mesh: Mesh, preset: str, schedule: dict[str, object]
+) -> None:
+    model = a_model(preset, globalBatch=512, parallel=schedule)
     stages = [traffic(model, mesh, stage=stage) for stage in range(mesh.pipeline)]
     for axis in ("shard", "replicate", "tensor"):
         each = [sum(e.bytes * e.count for e in step if e.axis == axis) for step in stages]

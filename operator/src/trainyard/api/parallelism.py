@@ -125,9 +125,14 @@ def misfits(sizes: Mapping[str, int], world: int, trainer: TrainerConfig) -> Ite
         if count % tensor:
             yield "tensor", f"{tensor} does not divide the {count} {of}; use {_nearest(count, tensor)}"
             return
-    if shape.layers % stages:
-        use = _nearest(shape.layers, stages)
-        yield "pipeline", f"{stages} does not divide the {shape.layers} layers (spec.trainer.model.layers); use {use}"
+    each = trainer.parallel.stages_per_rank if stages > 1 else 1
+    if shape.layers % (stages * each):
+        held = f" with {each} stages in each process (spec.trainer.parallel.stagesPerRank)" if each > 1 else ""
+        use = _nearest(shape.layers // each, stages) if shape.layers % each == 0 else f"other stagesPerRank than {each}"
+        yield (
+            "pipeline",
+            f"{stages}{held} does not divide the {shape.layers} layers (spec.trainer.model.layers); use {use}",
+        )
         return
     copies = max(1, world // (tensor * stages))
     most = -(-data.global_batch // copies)

@@ -78,6 +78,11 @@ class TrainerConfig(TrainerModel):
                 f"data.sequenceLength: {data.sequence_length} is more than the model is meant for "
                 f"(model.maxSequenceLength: {model.max_sequence_length}); use at most that"
             )
+        if self.compile and self.parallel.schedule == "zero-bubble":
+            raise ValueError(
+                "compile: true, but a backward pass that is cut in two (parallel.schedule: zero-bubble) cannot be compiled; use "
+                "schedule interleaved, or leave compile out"
+            )
         if data.has_bytes and model.vocabulary <= SEPARATOR:
             raise ValueError(
                 f"model.vocabulary: {model.vocabulary} does not hold the 256 bytes and the separator; use 257 or more"

@@ -28,8 +28,13 @@ class ParallelConfig(TrainerModel):
     reshard: Literal["auto", "always", "never"] = "auto"
     """Whether a rank that shards gives gathered weights back between forward and backward pass: always is ZeRO-3, never
     ZeRO-2. auto: for models above 256 MiB in float32 (67 million parameters), and never in a pipeline."""
-    schedule: Literal["1f1b", "gpipe"] = "1f1b"
-    """Order in which the stages of a pipeline take the micro-batches; gpipe keeps the activations of all of them."""
+    schedule: Literal["1f1b", "gpipe", "interleaved", "zero-bubble"] = "1f1b"
+    """Order in which the stages of a pipeline take the micro-batches. gpipe keeps the activations of all of them; interleaved
+    gives each process stagesPerRank short stages in place of a long one and idles so much less; zero-bubble computes the
+    weights' gradients, which nobody waits for, where it would be idle."""
+    stages_per_rank: int = Field(default=1, ge=1, le=64)
+    """Stages of a pipeline that each process holds: 2 or more with interleaved, any number with zero-bubble, else 1. What the
+    stages send to each other grows with it."""
     bucket_mebibytes: float = Field(default=25.0, gt=0.0, le=4096.0)
     """Gradients that are summed at once where every rank holds the whole model (replicate alone)."""
     all_reduce: Literal["flat", "hierarchical"] = "flat"
@@ -37,6 +42,24 @@ class ParallelConfig(TrainerModel):
     domains, and inside again. For uplinks that are far slower than the links below them."""
     compression: CompressionConfig = Field(default_factory=CompressionConfig)
     """What replicas send instead of whole gradients."""
+
+    @model_validator(mode="after")
+    def _stages(self) -> Self:
+        if self.schedule == "interleaved" and self.stages_per_rank < 2:
+            raise ValueError(
+                f"stagesPerRank: {self.stages_per_rank} is nothing to interleave; use 2 or more, or schedule 1f1b"
+            )
+        if self.schedule in ("1f1b", "gpipe") and self.stages_per_rank > 1:
+            raise ValueError(
+                f"stagesPerRank: {self.schedule} has one stage for each process, not {self.stages_per_rank}; use 1, or schedule "
+                "interleaved or zero-bubble"
+            )
+        if self.schedule == "zero-bubble" and self.reshard == "always":
+            raise ValueError(
+                "reshard: always gives weights back before the second half of the backward pass (schedule: zero-bubble) needs "
+                "them; use auto or never, or schedule interleaved"
+            )
+        return self
 
     @model_validator(mode="after")
     def _sums(self) -> Self:

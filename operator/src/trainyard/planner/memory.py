@@ -6,6 +6,7 @@ what the libraries and the allocator take is a stated share of the memory.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -53,9 +54,7 @@ def memory(model: Model, mesh: Mesh) -> Memory:
     accumulated = part * MASTER_BYTES if micro_batches > 1 and mesh.data_parallel > 1 else 0.0
     two_layers = (2 * model.block_parameters + model.embedding_parameters) / mesh.tensor
     gathered = part if model.kept_gathered(mesh.pipeline) else min(part, two_layers)
-    on_their_way = (
-        micro_batches if model.schedule == "gpipe" and mesh.pipeline > 1 else min(mesh.pipeline, micro_batches)
-    )
+    on_their_way = min(float(micro_batches), begun(model, mesh.pipeline))
     kept = on_their_way * layers * layer_activations(model, rows)
     if model.recomputes:  # the inputs of all layers, and what the one keeps that is computed again
         kept = on_their_way * layers * layer_input(model, rows) + layer_activations(model, rows)
@@ -66,6 +65,15 @@ def memory(model: Model, mesh: Mesh) -> Memory:
         gathered=gathered * model.value_bytes,
         activations=(kept + logits(model, rows)) / mesh.tensor,
     )
+
+
+def begun(model: Model, stages: int) -> float:
+    """How many micro-batches have gone forward through the first rank's layers before one comes back: with one stage a rank, as
+    many as there are stages; with v, (p - 1)/(p v) more (Narayanan et al. 2021, section 2.2); with GPipe, all."""
+    if stages > 1 and model.schedule == "gpipe":
+        return math.inf
+    more = (stages - 1) / (stages * model.stages_per_rank) if model.stages_per_rank > 1 else 0.0
+    return stages * (1 + more)
 
 
 def layer_activations(model: Model, rows: int) -> float:

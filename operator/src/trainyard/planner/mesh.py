@@ -109,7 +109,8 @@ def meshes(model: Model, world: int, processes_per_node: int, fixed: Mapping[str
             continue
         for pipeline in divisors(world // tensor):
             left = world // (tensor * pipeline)
-            if pipeline > MAX_PIPELINE or model.layers % pipeline or -(-model.global_batch // left) < pipeline:
+            stages = pipeline * model.stages_per_rank if pipeline > 1 else 1
+            if pipeline > MAX_PIPELINE or model.layers % stages or -(-model.global_batch // left) < pipeline:
                 continue
             every = (tensor == 1 and pipeline == 1) or SHARD in settled or REPLICATE in settled
             for shard in divisors(left) if every else dict.fromkeys((1, left)):
@@ -127,15 +128,14 @@ def divisors(number: int) -> tuple[int, ...]:
 def compute_seconds(model: Model, mesh: Mesh, accelerator: Accelerator | None) -> float | None:
     """What a step computes for, None on an unknown accelerator.
 
-    Samples of the rank that has most, at an assumed share of the accelerator's rate; a pipeline of p stages idles (p - 1)/m of
-    that time besides (Narayanan et al. 2021, section 2.2).
+    Samples of the rank that has most, at an assumed share of the accelerator's rate; a pipeline idles besides (`Model.idle`).
     """
     if accelerator is None:
         return None
     micro_batches, rows = model.micro_batches(mesh.data_parallel, mesh.pipeline)
     rate = accelerator.flops * FLOPS_SHARE * (FLOAT32_SHARE if model.value_bytes == 4 else 1.0)
     work = micro_batches * rows * model.sequence * model.computed_flops_per_token / (mesh.tensor * mesh.pipeline)
-    return work / rate * (1 + (mesh.pipeline - 1) / micro_batches)
+    return work / rate * (1 + model.idle(mesh.data_parallel, mesh.pipeline))
 
 
 def predicted(model: Model, mesh: Mesh, site: Site) -> tuple[Prediction, StepTime]:

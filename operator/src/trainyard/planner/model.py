@@ -19,14 +19,17 @@ KEEP_GATHERED_BYTES: Final = 256 * 2**20
 FLOAT32_SHARE: Final = 1 / 16
 """Of an accelerator's bfloat16 rate, in float32: A100 19.5 of 312, H100 67 of 989 TFLOP/s. torch leaves TF32 off."""
 
+ROUNDS: Final = ("interleaved", "zero-bubble")
+"""Schedules of a pipeline that take micro-batches in rounds of as many as it has ranks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """width: of the residual stream; kv_width: of all heads of keys together; hidden: inside the feed-forward layers.
 
     sequence: tokens of a sample; global_batch: samples of a step; micro_batch: most that a rank computes at once.
-    value_bytes: of an activation and of a weight in use. reshard, schedule, hierarchical, compression, rank, share: as in
-    spec.trainer.parallel. recomputes: a layer keeps its input alone, and is computed again in the backward pass.
+    value_bytes: of an activation and of a weight in use. reshard, schedule, stages_per_rank, hierarchical, compression, rank,
+    share: as in spec.trainer.parallel. recomputes: a layer keeps its input alone, and is computed again in the backward pass.
     """
 
     layers: int
@@ -42,6 +45,7 @@ class Model:
     value_bytes: int
     reshard: str = "auto"
     schedule: str = "1f1b"
+    stages_per_rank: int = 1
     recomputes: bool = False
     hierarchical: bool = False
     compression: str = "none"
@@ -88,12 +92,20 @@ class Model:
     def micro_batches(self, data_parallel: int, stages: int = 1) -> tuple[int, int]:
         """How many micro-batches a rank has in a step, and how many samples the largest holds (trainyard_trainer.train.cut).
 
-        data_parallel: among how many ranks the samples are dealt out. stages: of a pipeline, which has at least as many
-        micro-batches where the samples allow.
+        data_parallel: among how many ranks the samples are dealt out. stages: ranks of a pipeline, which has at least as many
+        micro-batches where the samples allow; with several stages a rank, a multiple of it, empty ones among them.
         """
         most = -(-self.global_batch // data_parallel)
         rows = min(self.micro_batch, max(1, most // stages))
-        return -(-most // rows), rows
+        count = -(-most // rows)
+        return (-(-count // stages) * stages if self.schedule in ROUNDS else count), rows
+
+    def idle(self, data_parallel: int, stages: int) -> float:
+        """For what share of its computing time a rank of a pipeline waits for others: (p - 1)/m with m micro-batches, a v-th of
+        that with v stages a rank (Narayanan et al. 2021, section 2.2), and a third of what is left where the weights' gradients
+        fill gaps and forward pass and both halves of the backward pass take equally long (Qi et al. 2023, table 1, ZB-H1)."""
+        share = (stages - 1) / (self.micro_batches(data_parallel, stages)[0] * self.stages_per_rank)
+        return share / 3 if self.schedule == "zero-bubble" else share
 
 
 def model_of(config: TrainerConfig) -> Model:
@@ -113,6 +125,7 @@ def model_of(config: TrainerConfig) -> Model:
         value_bytes=4 if config.precision == "float32" else 2,
         reshard=config.parallel.reshard,
         schedule=config.parallel.schedule,
+        stages_per_rank=config.parallel.stages_per_rank,
         recomputes=config.activation_checkpointing == "block",
         hierarchical=config.parallel.all_reduce == "hierarchical",
         compression=config.parallel.compression.method,

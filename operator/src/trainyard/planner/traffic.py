@@ -258,17 +258,21 @@ def _tensor(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
 
 def _pipelined(model: Model, mesh: Mesh, stage: int | None) -> Iterator[Traffic]:
     """Each stage to the next, for each micro-batch: its activations, and their gradients on the way back (Narayanan et al. 2021,
-    section 3.2); of a tensor group each member sends its part. First and last stage exchange a tied embedding's gradients."""
+    section 3.2); of a tensor group each member sends its part. With several stages a rank, each of them does so. First and
+    last stage exchange a tied embedding's gradients."""
     if mesh.pipeline < 2:
         return
     micro_batches, rows = _micro_batches(model, mesh)
     size_bytes = rows * model.sequence * model.width * model.value_bytes / mesh.tensor
-    ways = 2 if stage is None else (stage > 0) + (stage < mesh.pipeline - 1)
+    each, last = model.stages_per_rank, mesh.pipeline - 1
+    ways = float(2 * each - (stage == 0) - (stage == last))
+    if stage is None:
+        ways = (2 * each * mesh.pipeline - 2) / last  # all sends over all of a group's edges
     size, stride = mesh.pipeline, mesh.stride(PIPELINE)
     yield Traffic(PIPELINE, Collective.SEND_RECEIVE, size, stride, size_bytes, ways * micro_batches, Bytes.ACTIVATIONS)
-    if model.tied and stage in (None, 0, mesh.pipeline - 1):
+    if model.tied and stage in (None, 0, last):
         held = Matrix(model.vocabulary / mesh.tensor, model.width).parameters(mesh.shard) / mesh.shard
-        count = 1.0 if stage is not None else 2 / (mesh.pipeline - 1)  # two sends over all of a group's edges
+        count = 1.0 if stage is not None else 2 / last  # two sends over all of a group's edges
         yield Traffic(PIPELINE, Collective.SEND_RECEIVE, size, stride, held * MASTER_BYTES, count, Bytes.GRADIENTS)
 
 

@@ -11,6 +11,7 @@ different numbers of tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -27,13 +28,13 @@ KEEP_GATHERED_BYTES = 256 * 2**20
 
 
 def shard(
-    model: Transformer,
+    stages: Sequence[Transformer],
     mesh: DeviceMesh,
     precision: torch.dtype | None = None,
     regather: bool | None = None,
     reduction: Reduction | None = None,
 ) -> None:
-    """Spread a model, still without memory (meta device) or with, over a mesh from `mesh.data_mesh`.
+    """Spread a model, or a rank's stages of one, still without memory (meta device) or with, over a mesh from `mesh.data_mesh`.
 
     precision: of activations and gathered weights; None: that of the parameters. regather: ZeRO-3; None: by the model's size.
     reduction: how replicas sum; None: in one all-reduce. With one FSDP knows the shards alone.
@@ -41,20 +42,20 @@ def shard(
     if reduction is not None:
         mesh = mesh[SHARD]
     if regather is None:
-        size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        parameters = (parameter for stage in stages for parameter in stage.parameters())
+        size_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
         regather = size_bytes > KEEP_GATHERED_BYTES
     policy = MixedPrecisionPolicy(param_dtype=precision, reduce_dtype=None if precision is None else torch.float32)
-    for block in model.blocks.values():
-        fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
-    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)
-            # Otherwise FSDP asks for a pre-multiplied sum, which gloo does not have.
-            module.set_force_sum_reduction_for_comms(True)
-    if reduction is not None:
-        units = [module for module in model.modules() if isinstance(module, FSDPModule)]
-        for number, unit in enumerate(units):  # the first is the model itself, whose own gradients come last
+    for stage in stages:
+        for block in stage.blocks.values():
+            fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
+        fully_shard(stage, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
+    units = [module for stage in stages for module in stage.modules() if isinstance(module, FSDPModule)]
+    for number, unit in enumerate(units):  # the first of a stage is the stage itself, whose own gradients come last
+        unit.set_gradient_divide_factor(1.0)
+        # Otherwise FSDP asks for a pre-multiplied sum, which gloo does not have.
+        unit.set_force_sum_reduction_for_comms(True)
+        if reduction is not None:
             unit.set_all_reduce_hook(partial(_summed, reduction, unit, number))
 
 

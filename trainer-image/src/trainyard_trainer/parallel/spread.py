@@ -58,15 +58,16 @@ class Spread:
         self._tensors, self._stage = tensors, index(mesh, PIPELINE)
 
         if stages > 1:
-            pipeline.cut(model, index(mesh, PIPELINE), stages)
+            pipeline.cut(model, index(mesh, PIPELINE), stages, config.stages_per_rank)
         if self._tensor_mesh is not None:
             tensor.split(model, self._tensor_mesh)
+        held = pipeline.parts(model, config.stages_per_rank) if stages > 1 else [model]
         reduction = replicas.reduction(mesh, config, nested)
         copies_alone = size(mesh, REPLICATE) > 1 and size(mesh, SHARD) * tensors * stages == 1
         if not copies_alone:
             # A stage sees its weights once for each micro-batch: it would gather them as often.
             regather = False if stages > 1 and config.reshard == "auto" else REGATHER[config.reshard]
-            shard(model, data_mesh(mesh), precision, regather, reduction)
+            shard(held, data_mesh(mesh), precision, regather, reduction)
         model.to_empty(device=device)
         model.tie()
 
@@ -77,7 +78,7 @@ class Spread:
         if stages > 1:
             dtype = precision or next(model.parameters()).dtype
             columns = 0 if model.out is None else _rows_held(model.out.weight, self._tensor_mesh)
-            self._pipeline = pipeline.Pipeline(model, mesh, device, config.schedule, (width, dtype), columns)
+            self._pipeline = pipeline.Pipeline(held, mesh, device, config.schedule, (width, dtype), columns)
         holders = mesh.size() // stages
         twice = "embedding.weight" if stages > 1 and model.tied else ""
         self._held = {
