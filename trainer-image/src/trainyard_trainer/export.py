@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -69,10 +70,13 @@ def export(stored: Stored, out: Path, dtype: str = "float32", shard_bytes: int =
     total = 0
     for path, shard in zip(paths, shards, strict=True):
         state = {name: torch.empty(size, dtype=torch.float32) for name, size in shard.items()}
-        dcp_load(dict(state), storage_reader=Reader(stored.path, streams_at(stored.path)), no_dist=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that there is no gang, which is as it should be
+            dcp_load(dict(state), storage_reader=Reader(stored.path, streams_at(stored.path)), no_dist=True)
         tensors = {name_of(name.removeprefix("model.")): state[name].to(DTYPES[dtype]) for name in shard}
         total += sum(tensor.nbytes for tensor in tensors.values())
         save_file(tensors, path, metadata={"format": "pt"})
+        path.chmod(0o644)  # it makes them for their owner alone
     if len(paths) > 1:
         by_name = {
             name_of(name.removeprefix("model.")): path.name
