@@ -315,6 +315,13 @@ def test_what_lies_there_of_another_job_is_refused_and_stays(s3, url):
     assert list(there(s3, url).rglob("commit.json"))
 
 
+def test_a_store_that_knows_no_conditions_is_refused_before_anything_is_written(s3, url, monkeypatch):
+    monkeypatch.setattr(Objects, "put_new", Objects.put)
+    with pytest.raises(WrongFolder, match=r"If-None-Match.*use a store that knows conditional puts, or a volume"):
+        claimed(url, 1)
+    assert [path.name for path in there(s3, url).iterdir()] == ["probe"]
+
+
 def test_a_step_is_committed_once_and_never_written_over(s3, url):
     bucket = claimed(url, 1)
     assert isinstance(saved(bucket, 1), Stored)

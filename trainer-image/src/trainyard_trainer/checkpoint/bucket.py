@@ -3,6 +3,7 @@
     <url>/log/00000007.json                                          who writes, and which checkpoints there are
     <url>/attempt-0002/step-00000040.attempt-0002.5f0c.../commit.json    a checkpoint's record, beside its files
     <url>/history/...                                                see history.py
+    <url>/probe                                                      whether the store keeps to conditions
 
 Each entry of the log says all: the attempt and gang that wrote it, and the checkpoints that there are from then on, each
 with the hash of its record. It is put under the next number on condition that nothing is there. So of all that happens to a
@@ -40,6 +41,7 @@ from trainyard_trainer.checkpoint.store import (
 )
 
 LOG: Final = "log"
+PROBE: Final = "probe"
 FORMAT: Final = 1
 
 
@@ -94,6 +96,7 @@ class Bucket:
             if before is not None and before.attempt > self.attempt:
                 raise self._superseded(before)
             try:
+                self._try_conditions()
                 return self._append(before.commits if before else (), job)
             except Superseded:  # another one has begun meanwhile: look again
                 self._number += 1
@@ -175,6 +178,18 @@ class Bucket:
             if attempt < self.attempt and attempt not in keep:
                 for path in set(self._directories(attempt)) - listed:
                     self.objects.remove(path)
+
+    def _try_conditions(self) -> None:
+        """Raises WrongFolder for a store, or a client of one, that puts an object over another although asked not to."""
+        for _ in range(2):
+            try:
+                self.objects.put_new(self.root / PROBE, self.gang.encode())
+            except FileExistsError:
+                return
+        raise WrongFolder(
+            f"{self.root}: the store puts an object over another although asked not to (If-None-Match: *), so two gangs could "
+            f"write one history; use a store that knows conditional puts, or a volume"
+        )
 
     # The log
 

@@ -1,8 +1,7 @@
 """Every operation on objects that a checkpoint in an object store rests on, in one place; fsspec knows the protocols.
 
-Of a store is asked (S3 and what speaks like it, Google's and Azure's promise it): an object is there whole or not at all, what
-was put is durable and seen by everybody from then on, and of several puts that each want to be the first under a name (on
-S3: If-None-Match: *) one succeeds.
+Of a store is asked: an object is there whole or not at all, what was put is durable and seen by everybody from then on, and of
+several puts that each want to be the first under a name (on S3: If-None-Match: *) one succeeds.
 """
 
 from __future__ import annotations
