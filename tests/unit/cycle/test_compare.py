@@ -96,6 +96,18 @@ def test_a_hang_is_blamed_on_the_rank_that_never_entered_the_collective(known_by
     )
 
 
+def test_stages_that_take_part_in_fewer_collectives_are_not_blamed_for_that():
+    def places(launcher, rank):
+        return (At(rank, launcher.step, 5 if rank < 2 else 9, "all_gather 5 of mesh_shard"),)
+
+    cluster = running(places, parallelism={"pipeline": 2})
+    cluster.tick(3)
+    node = cluster.nodes_of("v")[3]
+    cluster._end(cluster.pod("v-3"), 76, "Error")
+    cluster.until(lambda: cluster.status("v").last_failure is not None)
+    assert cluster.status("v").last_failure.node == node, "who gave up first, since nobody stands out"
+
+
 def test_where_nobody_stands_out_the_first_that_gave_up_is_named():
     cluster = running(lambda launcher, rank: (At(rank, launcher.step, 5, "all_reduce 5 of default_pg"),))
     cluster.tick(3)

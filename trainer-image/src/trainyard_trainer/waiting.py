@@ -117,11 +117,15 @@ class Waits:
         works, self._works = self._works, []
         if not self._known:
             return None
-        try:
-            return seconds + sum(float(work._get_duration()) for work in works) / 1000
-        except RuntimeError:  # not every kind of work is timed
-            self._known = False
-            return None
+        return seconds + sum(map(_kernel_seconds, works))
+
+
+def _kernel_seconds(work: Any) -> float:
+    """How long a collective's kernel ran; 0 of one that is not timed, such as gloo's beside NCCL."""
+    try:
+        return float(work._get_duration()) / 1000
+    except RuntimeError:
+        return 0.0
 
 
 class Entered:
