@@ -9,7 +9,6 @@ In a pod, the launcher starts one such process for each rank and the plan says e
 from __future__ import annotations
 
 import argparse
-import hashlib
 import logging
 import os
 import sys
@@ -43,6 +42,7 @@ from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.preflight.gang import PreflightFailed
 from trainyard_trainer.report import Phase, Reporter
 from trainyard_trainer.scaling import PRECISIONS, Scaler
+from trainyard_trainer.seeds import seed_of
 from trainyard_trainer.session import Session, describe
 from trainyard_trainer.utilization import Utilization
 
@@ -187,15 +187,6 @@ def deterministic(wanted: bool | None, device: torch.device) -> None:
     if wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not without it
     torch.use_deterministic_algorithms(wanted)
-
-
-def seed_of(seed: int, step: int, part: int) -> int:
-    """Of everything random within a step: a function of its arguments, so that there is no state to save.
-
-    part: which part of the step's samples; ranks that compute with the same ones draw the same numbers.
-    """
-    digest = hashlib.blake2b(f"{seed}:{step}:{part}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
