@@ -17,6 +17,7 @@ from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.scaling import PRECISIONS
 from trainyard_trainer.train import cut
+from trainyard_trainer.waiting import Waits
 
 MODEL = {"preset": "tiny"}
 BATCH = {"files": [__file__], "sequenceLength": 8, "globalBatch": 6, "microBatch": 2}
@@ -85,15 +86,19 @@ def counted(rank, ranks, form, given):
     spread = Spread(model, mesh, torch.device("cpu"), config.parallel, precision, PLACES.nested(mesh))
     weights.draw(model, config.model.shape.layers, seed=5)
     batches = cut(config, corpus_of(config), axes_of(mesh), rank)
-    ledger = Ledger(mesh, PLACES)
+    ledger, waits = Ledger(mesh, PLACES), Waits(torch.device("cpu"))
+    waits.begin()
+    waits.follow(model)
     for step in range(1, COUNTED_STEP + 1):
         with ledger.counting(step == COUNTED_STEP):
             spread.learn(list(batches.step(step)), batches.global_tokens)
+        waited = waits.take()
         for parameter in model.parameters():
             parameter.grad = None
     said = {tuple(line): sent[:2] for line, sent in ledger.lines.items()}
     formulas = {tuple(line): sent[:2] for line, sent in predicted(config, mesh, PLACES).items()}
-    times = set(ledger.seconds), ledger.communication_seconds, ledger.exposed_seconds
+    waits.end()
+    times = set(ledger.seconds), ledger.communication_seconds, ledger.exposed_seconds(waited)
     return said, {line: sent for line, sent in formulas.items() if line[1] != Bytes.CONTROL}, times
 
 

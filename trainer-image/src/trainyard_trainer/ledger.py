@@ -11,7 +11,6 @@ A step sends what every other step sends, so one is counted, and the others pay 
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,8 +74,7 @@ def predicted(config: TrainerConfig, mesh: DeviceMesh, places: Places) -> dict[L
 class Ledger:
     """What this rank takes part in during one step.
 
-    lines: what was counted; seconds: by line. communication_seconds: in which anything was on its way. exposed_seconds: in which
-    the training waited for that; None on a GPU, where the thread that trains waits for nothing.
+    lines: what was counted; seconds: by line.
     """
 
     def __init__(self, mesh: DeviceMesh, places: Places) -> None:
@@ -85,7 +83,6 @@ class Ledger:
         self.lines: dict[Line, Sent] = defaultdict(Sent)
         self.seconds: dict[Line, float] = defaultdict(float)
         self._on_their_way: list[tuple[float, float]] = []
-        self._idle_seconds = 0.0
 
     @contextmanager
     def counting(self, wanted: bool, together: bool = False) -> Iterator[None]:
@@ -93,27 +90,31 @@ class Ledger:
         if not wanted:
             yield
             return
-        began, computed = time.perf_counter(), time.thread_time()
         with Listening(lambda group, collective, buffers: self._line(group, collective, buffers, together), self._done):
             yield
-        self._idle_seconds += time.perf_counter() - began - (time.thread_time() - computed)
 
     @property
     def communication_seconds(self) -> float:
+        """In which anything was on its way, however much of it at once."""
         total, until = 0.0, 0.0
         for began, ended in sorted(self._on_their_way):
             total += max(0.0, ended - max(began, until))
             until = max(until, ended)
         return total
 
-    @property
-    def exposed_seconds(self) -> float | None:
-        """Time in which the thread that trains had no use for its core, as far as something was on its way. Where the machine has
-        fewer cores than processes that includes waiting for one."""
-        return min(self._idle_seconds, self.communication_seconds) if self._backend == "gloo" else None
+    def exposed_seconds(self, waited_seconds: float | None) -> float | None:
+        """Of that, the time in which training waited for it. None on a GPU, where the host waits for nothing.
 
-    def tell(self, report: Reporter, expected: Mapping[Line, Sent], step_seconds: float) -> None:
-        """Report what was counted beside what the planner predicts of it."""
+        waited_seconds: that the training's thread was inside collectives in the same step (trainyard_trainer.waiting).
+        """
+        if waited_seconds is None or self._backend != "gloo":
+            return None
+        return min(waited_seconds, self.communication_seconds)
+
+    def tell(
+        self, report: Reporter, expected: Mapping[Line, Sent], step_seconds: float, waited_seconds: float | None
+    ) -> None:
+        """Report what was counted beside what the planner predicts of it. waited_seconds: as for `exposed_seconds`."""
         for line in sorted({*self.lines, *expected}):
             counted, formula = self.lines.get(line, Sent()), expected.get(line, Sent())
             report.sent(
@@ -128,8 +129,9 @@ class Ledger:
                 predicted_wire_bytes=formula.wire_bytes,
                 seconds=self.seconds.get(line, 0.0),
             )
-        if self.exposed_seconds is not None:
-            report.overlapped(self.communication_seconds, self.exposed_seconds, step_seconds)
+        exposed = self.exposed_seconds(waited_seconds)
+        if exposed is not None:
+            report.overlapped(self.communication_seconds, exposed, step_seconds)
 
     def _line(
         self, group: dist.ProcessGroup, collective: Collective, buffers: Sequence[Tensor], together: bool

@@ -107,6 +107,7 @@ class Session:
         self.steps_done = 0
         self.resumed = False
         self._waits = Waits(device)
+        self.waited_seconds: float | None = None  # in the last step, for others; None where it cannot be known
         self._heartbeat = Heartbeat(self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), self._waits, device)
         if settings is not None:
             root = root_of(settings.folder)
@@ -243,7 +244,7 @@ class Session:
         with self._history_is_worth_no_training():
             if self._history is not None:
                 self._history.add(step, samples, loss)
-        waited = self._waits.take()
+        self.waited_seconds = waited = self._waits.take()
         self.report.step(
             step,
             loss=loss,

@@ -142,7 +142,7 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
         if session.rank == 0 and (step == first or step % config.log_every == 0 or step == config.steps):
             log.info("step %5d  loss %.4f  %7.0f tokens/s  %.3f s", step, loss, tokens / seconds, seconds)
         if counted:
-            ledger.tell(session.report, predicted(config, session.mesh, places), seconds)
+            ledger.tell(session.report, predicted(config, session.mesh, places), seconds, session.waited_seconds)
         saved = session.should_save(step)
         if saved:
             session.save(model, optimizer, digest, training)
