@@ -1,7 +1,7 @@
 """TrainingJob: what a user asks for, and what Trainyard answers.
 
-The specification holds only what acts. What is trained (nodes, processesPerNode, template, trainer, where checkpoints lie) is fixed
-when the job is made; how it is run may change at any time and counts from the next decision on. The status is all the memory
+The specification holds only what acts. What is trained (nodes, processesPerNode, template, trainer, where checkpoints lie) is
+fixed when the job is made; how it is run may change at any time and counts from the next decision on. The status is all the memory
 that the operator has: whatever must survive its restart stands there, in `reservation`, `stop`, `lineage`, `resume` and
 `nextMember`.
 """
@@ -133,8 +133,8 @@ class CheckpointPolicy(ApiModel):
     restarted job begins anew. Fixed for the life of the job."""
     url: Annotated[str, Field(max_length=1024, pattern=URL_PATTERN)] | None = None
     """In place of a volume: where in an object store, such as s3://bucket/folder. The store must put an object on condition that
-    there is none, as S3 does; the image needs fsspec and its package for the store, and the container that trains the credentials,
-    by its env. Fixed for the life of the job."""
+    there is none, as S3 does; the image needs fsspec and its package for the store, and the container that trains the
+    credentials, by its env. Fixed for the life of the job."""
     every: Interval = "5m"
     """Interval between saves: a number of steps, such as 200, a time, such as 5m, or auto: what loses least time, by what saves
     cost and how often the job has failed, between 10 s and 30 min. auto is for the built-in trainer and scripts that ask
