@@ -1,8 +1,8 @@
 """TrainingJob: what a user asks for, and what Trainyard answers.
 
 The specification holds only what acts. What is trained (nodes, processesPerNode, template, trainer, where checkpoints lie) is
-fixed when the job is made; how it is run may change at any time and counts from the next decision on. The status is all the memory
-that the operator has: whatever must survive its restart stands there, in `reservation`, `stop`, `lineage`, `resume` and
+fixed when the job is made; how it is run may change at any time and counts from the next decision on. The status is all the
+memory that the operator has: whatever must survive its restart stands there, in `reservation`, `stop`, `lineage`, `resume` and
 `nextMember`.
 """
 
