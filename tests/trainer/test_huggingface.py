@@ -125,7 +125,7 @@ def attempt(tmp_path, folder, steps, **model):
         **TINY,
         "model": {**MODEL, "from": str(folder), **model},
         "steps": steps,
-        "optimizer": {"learningRate": 1e-12, "warmupSteps": 0, "weightDecay": 0.0},
+        "optimizer": {"learningRate": 1e-30, "warmupSteps": 0, "weightDecay": 0.0},
     }
     environment = plan_file(tmp_path / "plan.json", tmp_path / "run", ranks=1, trainer=trainer)
     (ended,) = run(lambda rank: train([]), 1, tmp_path / "gang", environments={0: environment})
