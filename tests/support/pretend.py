@@ -564,9 +564,10 @@ class Pretend:
                 return
         notices = [launcher.notice for launcher in crew if launcher.notice is not None]
         last = self.steps.get(plan.job)
-        if notices and all(launcher.step > 0 for launcher in crew):
+        if notices and (self.speaks or all(launcher.step > 0 for launcher in crew)):
             if self.now - min(notices) >= self.save_seconds:
-                self._commit(crew, attempt)
+                if all(launcher.step > 0 for launcher in crew):  # before the first step there is nothing to save
+                    self._commit(crew, attempt)
                 for pod in pods:
                     self._end(pod, 75, "Error")
             return

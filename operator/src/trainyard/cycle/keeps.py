@@ -11,7 +11,7 @@ from trainyard.cycle.claims import Claim, claims
 from trainyard.cycle.room import Keep
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
-from trainyard.lifecycle.verdict import Outcome
+from trainyard.lifecycle.outcome import Outcome
 from trainyard.world.records import Job, World
 
 AGAIN: Final = "which takes its place again"

@@ -7,8 +7,8 @@ from trainyard.api.prose import count
 from trainyard.api.training_job import LineageMark, Pending, ResumePoint, TrainingJobSpec, TrainingJobStatus
 from trainyard.lifecycle import conditions, deadlines
 from trainyard.lifecycle.gang import Gang, came_from, speechless
+from trainyard.lifecycle.outcome import Outcome, Verdict
 from trainyard.lifecycle.repair import former
-from trainyard.lifecycle.verdict import Outcome, Verdict
 from trainyard.world.records import Job
 
 MOST_MARKS = 1000

@@ -7,7 +7,6 @@ Starting is not decided here: who gets which nodes is a question between jobs, a
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
@@ -19,21 +18,17 @@ from trainyard.lifecycle.handover import settled, spared, staying
 from trainyard.lifecycle.hearing import compare, hear
 from trainyard.lifecycle.leftovers import after_last_words, settle, sweep, tear_down, wake_for
 from trainyard.lifecycle.needs import (
-    AskStop,
     Decision,
-    DeletePod,
-    HandPlan,
     HoldJob,
     MakeMembers,
     Need,
-    PodNeed,
-    Relabel,
     Surroundings,
     Tell,
-    side_by_side,
 )
+from trainyard.lifecycle.orders import ask_to_leave, hand_over, relabel, take_down
+from trainyard.lifecycle.outcome import Outcome, Verdict
 from trainyard.lifecycle.report import report, with_checkpoint
-from trainyard.lifecycle.verdict import Outcome, Verdict, alarm, outcome
+from trainyard.lifecycle.verdict import alarm, outcome
 from trainyard.world.records import Job
 
 
@@ -172,13 +167,13 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
 
     going: list[Need] = []
     if status.ending is not None:
-        going += _take_down(gang, stay, deadlines.BROKEN_GRACE)
+        going += take_down(gang, stay, deadlines.BROKEN_GRACE)
     elif status.stop is not None:
-        going += _ask_to_leave(gang, status.stop, now)
+        going += ask_to_leave(gang, status.stop, now)
     else:
-        going += _hand_over(gang, now)
+        going += hand_over(gang, now)
     made = () if status.reservation is None or leaving else (MakeMembers(),)
-    named = () if status.roster is None or leaving else _relabel(gang, status)
+    named = () if status.roster is None or leaving else relabel(gang, status)
     # The first need that the API server refuses ends the turn: who has to leave must not wait for what can be tidied up later,
     # and new pods come last, since the old ones may take the quota that they need.
     needs = (*told, *going, *sweep(job, gang, now), *after_last_words(gang.pods, now), *made, *named)
@@ -266,59 +261,6 @@ def _recorded(status: TrainingJobStatus) -> Verdict | None:
     if ending is None:
         return None
     return Verdict(Outcome(ending.outcome), Reason(ending.reason), ending.message)
-
-
-def _take_down(gang: Gang, stay: Collection[int], grace_seconds: int | None) -> list[Need]:
-    return [
-        DeletePod(seat.pod, grace_seconds)
-        for seat in gang.seats
-        if seat.pod is not None and not seat.pod.over and seat.pod.deleted is None and seat.rank not in stay
-    ]
-
-
-def _hand_over(gang: Gang, now: float) -> list[Need]:
-    """Give the plan to every launcher that was kept, until it says that it has begun."""
-    return [
-        HandPlan(seat.pod)
-        for seat in gang.seats
-        if seat.pod is not None
-        and not seat.taken
-        and not seat.refused
-        and seat.running is not None
-        and (seat.answer is None or now - seat.answer.plan_sent >= deadlines.ASK_AGAIN)
-    ]
-
-
-def _relabel(gang: Gang, status: TrainingJobStatus) -> list[Need]:
-    """Pods that were kept say what they play in now, for whoever selects them by their labels."""
-    digest = status.plan.digest if status.plan is not None else ""
-    found: list[Need] = []
-    for seat in gang.seats:
-        says = seat.pod.membership if seat.pod is not None else None
-        if seat.pod is None or says is None or seat.pod.deleted is not None:
-            continue
-        if (says.attempt, says.rank, says.plan_digest) != (status.attempt, seat.rank, digest):
-            found.append(Relabel(seat.pod, seat.rank))
-    return found
-
-
-def _ask_to_leave(gang: Gang, stop: Stop, now: float) -> list[PodNeed]:
-    """Ask every launcher until it has noticed. Where none can be asked, or the time is over, the deletion's SIGTERM asks."""
-    needs: list[PodNeed] = []
-    for seat in gang.seats:
-        pod = seat.pod
-        if pod is None or pod.over or pod.deleted is not None:
-            continue
-        unstarted = seat.running is None or not seat.taken
-        if unstarted or now >= stop.deadline or seat.unreached(now):
-            needs.append(DeletePod(pod))
-        elif not _noticed(seat) and (seat.answer is None or now - seat.answer.stop_sent >= deadlines.ASK_AGAIN):
-            needs.append(AskStop(pod, stop))
-    return side_by_side(needs)
-
-
-def _noticed(seat: Seat) -> bool:
-    return seat.status is not None and seat.status.notice_time is not None
 
 
 def _next_deadline(job: Job, gang: Gang, status: TrainingJobStatus, now: float) -> float | None:

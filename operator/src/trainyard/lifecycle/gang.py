@@ -91,11 +91,6 @@ class Seat:
         return said if said is not None and said.attempt == self.attempt else None
 
     @property
-    def current(self) -> Status | None:
-        """The same."""
-        return self.status
-
-    @property
     def commit(self) -> Commit | None:
         """The newest checkpoint that this member spoke of."""
         spoken = [

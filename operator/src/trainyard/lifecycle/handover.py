@@ -15,8 +15,8 @@ from trainyard.api.training_job import TrainingJobStatus
 from trainyard.lifecycle import deadlines, roster
 from trainyard.lifecycle.gang import Gang, Seat, overdue
 from trainyard.lifecycle.needs import Surroundings
+from trainyard.lifecycle.outcome import Outcome, Verdict
 from trainyard.lifecycle.repair import lost
-from trainyard.lifecycle.verdict import Outcome, Verdict
 from trainyard.world.records import Job, Pod, Running
 
 _ENDS: Final = (Outcome.FAILED, Outcome.LOST, Outcome.UNFIT)

@@ -12,7 +12,7 @@ from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Former
 from trainyard.lifecycle import deadlines, unfit
 from trainyard.lifecycle.gang import Gang
-from trainyard.lifecycle.verdict import Outcome, Verdict
+from trainyard.lifecycle.outcome import Outcome, Verdict
 from trainyard.world.records import Job
 
 FAILED_AGAIN = 2

@@ -8,8 +8,6 @@ that was asked to leave is given its time.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from trainyard.api.conditions import Reason
@@ -19,42 +17,14 @@ from trainyard.contract.network import Sign
 from trainyard.contract.preflight import Finding
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.compare import missing
-from trainyard.lifecycle.gang import Gang, Seat, came_from, overdue, speechless
+from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
+from trainyard.lifecycle.outcome import Outcome, Verdict
+from trainyard.lifecycle.unbegun import displaced, untaken
 from trainyard.network.consistency import Unlike
 from trainyard.world.records import Job, Terminated
 
 _SIGNS: Final = frozenset(Sign)
 """Each is a reason of the same name."""
-
-
-class Outcome(StrEnum):
-    """What the end of an attempt counts as."""
-
-    DONE = "Done"
-    YIELDED = "Yielded"
-    """Left because it was asked to; free."""
-    FAILED = "Failed"
-    """Counts against the failure budget."""
-    REFUSED = "Refused"
-    """A configuration that cannot work; never tried again."""
-    LOST = "Lost"
-    """A node or pod was taken away without notice; free, and counted as such."""
-    UNFIT = "Unfit"
-    """Nodes were found unfit before the first step; free, and the job does without them for a while."""
-    DISPLACED = "Displaced"
-    """It never began: somebody took its place before its pods were bound; free."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """An outcome with its reason. failure: the first thing that went wrong, where something did. unfit: names of the nodes that
-    the job is to do without."""
-
-    outcome: Outcome
-    reason: Reason
-    message: str
-    failure: Failure | None = None
-    unfit: tuple[str, ...] = ()
 
 
 def alarm(job: Job, gang: Gang, digest: str, blind: bool, now: float, unlike: Unlike | None = None) -> Verdict | None:
@@ -65,13 +35,13 @@ def alarm(job: Job, gang: Gang, digest: str, blind: bool, now: float, unlike: Un
     """
     all_were_made = job.status.reservation is None
     return (
-        _untaken(job, gang, now)
+        untaken(job, gang, now)
         or _refused(job, gang)
         or _preflight_failed(job, gang, now)
         or _failed(job, gang, now)
         or _node_lost(job, gang, now)
         or (_vanished(gang) if all_were_made and job.status.stop is None else None)
-        or _displaced(gang, now)
+        or displaced(gang, now)
         or _impostor(job, gang, digest)
         or (_unlike(job, gang, unlike, now) if unlike is not None else None)
         or (None if blind else _silent(job, gang, now))
@@ -152,30 +122,6 @@ def _refused(job: Job, gang: Gang) -> Verdict | None:
     message = _describe(seat, end)
     failure = _failure(job, seat, end, Reason.INVALID_CONFIGURATION, message, end.finished)
     return Verdict(Outcome.REFUSED, Reason.INVALID_CONFIGURATION, message, failure)
-
-
-def _untaken(job: Job, gang: Gang, now: float) -> Verdict | None:
-    """A pod that was kept does not play in this attempt, which so has not begun: the next one does without that pod."""
-    if job.status.stop is not None:
-        return None
-    for seat in gang.seats:
-        why = "" if seat.taken or seat.node_lost is not None else _why_untaken(seat, job, now)
-        if why:
-            pod = seat.pod.name if seat.pod is not None else f"member {seat.member}"
-            message = f"{pod} was kept for attempt {job.status.attempt} and is replaced: {why}"
-            return Verdict(Outcome.DISPLACED, Reason.HANDOVER_FAILED, message)
-    return None
-
-
-def _why_untaken(seat: Seat, job: Job, now: float) -> str:
-    """Why nothing comes of a member that has not taken the plan yet; "" while something may."""
-    if seat.pod is None:
-        return "it is gone"
-    if seat.pod.over or seat.pod.deleted is not None:
-        return "it ended before it had taken the plan"
-    if seat.refused and seat.answer is not None:
-        return f"its launcher does not take the plan: {seat.answer.plan_refused}"
-    return "its launcher does not answer" if overdue(seat, job, now) else ""
 
 
 def _failed(job: Job, gang: Gang, now: float) -> Verdict | None:
@@ -299,18 +245,6 @@ def _vanished(gang: Gang) -> Verdict | None:
     return Verdict(
         Outcome.LOST, Reason.MEMBER_LOST, f"the pod of rank {gone[0].rank} (member {gone[0].member}) is gone"
     )
-
-
-def _displaced(gang: Gang, now: float) -> Verdict | None:
-    for seat in gang.seats:
-        pod = seat.pod
-        if pod is None or pod.node or not pod.unscheduled or now - pod.created < deadlines.UNSCHEDULED:
-            continue
-        wanted = pod.membership.node if pod.membership is not None else "its node"
-        return Verdict(
-            Outcome.DISPLACED, Reason.NODE_TAKEN, f"{pod.name} cannot be bound to {wanted}: {pod.unscheduled}"
-        )
-    return None
 
 
 def _impostor(job: Job, gang: Gang, digest: str) -> Verdict | None:
