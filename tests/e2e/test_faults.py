@@ -84,20 +84,25 @@ async def test_a_job_survives_a_deleted_pod_a_killed_worker_and_a_node_cut_off(n
     saved = status["resume"]["step"]
 
     await night.trains("train", attempt=2, step=saved + 5)
-    (pod, *_) = await night.members("train", 2)
+    before = await night.members("train", 2)
+    (pod, *_) = before
     signal_all([p for p in processes_of(pod["metadata"]["uid"]) if p.rank is not None], signal.SIGKILL)
     status = await night.until("train", lambda s: s.get("restarts", {}).get("failures") == 1)
     assert "SIGKILL" in status["lastFailure"]["message"]
     assert status["lastFailure"]["pod"] == pod["metadata"]["name"]
 
     await night.trains("train", attempt=3, step=saved + 5)
-    (_, pod) = await night.members("train", 3)
+    (survivor, pod) = await night.members("train", 3)
+    kept = [member["metadata"]["uid"] for member in (survivor, pod)]
+    assert kept == [member["metadata"]["uid"] for member in before], "a worker that is killed costs no pod"
     node = pod["spec"]["nodeName"]
     fabric.cut(night.lab.topology, node)
     status = await night.until("train", lambda s: s.get("restarts", {}).get("nodesLost") == 1)
     assert status["lastFailure"]["node"] == node
     await night.trains("train", attempt=4, step=1)
-    assert node not in [member["spec"]["nodeName"] for member in await night.members("train", 4)]
+    members = await night.members("train", 4)
+    assert node not in [member["spec"]["nodeName"] for member in members]
+    assert members[0]["metadata"]["uid"] == kept[0], "a lost node costs its own pod alone"
     await night.succeeded("train", 80)
 
 

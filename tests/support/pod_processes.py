@@ -31,8 +31,17 @@ def processes_of(pod_uid: str) -> tuple[PodProcess, ...]:
             continue
         if mark in environment:
             ranks = [value.partition("=")[2] for value in environment if value.startswith("RANK=")]
-            found.append(PodProcess(int(entry.name), int(ranks[0]) if ranks else None))
+            rank = int(ranks[0]) if ranks else _forked_rank(entry)
+            found.append(PodProcess(int(entry.name), rank))
     return tuple(found)
+
+
+def _forked_rank(process: Path) -> int | None:
+    """Of a worker that was forked from a parent that had no rank: its name says it."""
+    with suppress(OSError):
+        name, _, rank = (process / "comm").read_text().strip().partition("-")
+        return int(rank) if name == "rank" and rank.isdigit() else None
+    return None
 
 
 def signal_all(processes: Iterable[PodProcess], number: signal.Signals) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from support.launching import until
@@ -19,6 +20,8 @@ def test_all_workers_share_one_import_and_are_reaped_by_the_launcher(tmp_path):
         pids = {int(words[0]) for words in said.values()}
         until(lambda: pids < set(launcher.children()), "both workers among its children")
         assert len(launcher.children()) == 3, "their parent stays, to become those of a later attempt"
+        names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids}
+        assert names == {"rank-0", "rank-1"}, "as ps and top show them"
         assert launcher.stop()[0] == 202
         assert launcher.wait() == Exit.YIELDED
     assert set(said) == {0, 1}

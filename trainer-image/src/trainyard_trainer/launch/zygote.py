@@ -127,6 +127,7 @@ def main() -> int:
     orders.close()
     _put_in_place(order.ends)
     os.environ.update(order.environment)
+    _name(f"rank-{order.environment.get('RANK', '')}")
     trainer = importlib.import_module(TRAINER_MODULE)
     sys.argv = [str(trainer.__file__), *order.arguments]
     return int(trainer.main(order.arguments))
@@ -167,6 +168,12 @@ def _fork_orphan() -> int:
     os.waitpid(between, 0)
     with os.fdopen(answer) as reader:
         return int(reader.read())
+
+
+def _name(name: str) -> None:
+    """What `ps` and `top` show of the process, whose command and environment are still the zygote's (proc_pid_comm(5))."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as comm:
+        comm.write(name)
 
 
 def _put_in_place(ends: Ends) -> None:
