@@ -54,6 +54,11 @@ def test_the_trainer_image_needs_all_of_its_extra_but_torch():
     assert "torch" not in names
 
 
+def test_the_operators_image_is_another_when_the_launcher_that_it_carries_is():
+    operator = next(built for built in images.BUILT if built.image == images.OPERATOR_IMAGE)
+    assert b"trainer-image/src/trainyard_trainer/launch/main.py" in set(images._contents(operator))
+
+
 def test_mounts_below_a_folder_are_found_the_last_first_and_no_neighbours():
     table = "\n".join(
         f"{number} 1 0:1 / {point} rw - tmpfs tmpfs rw"
