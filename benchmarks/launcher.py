@@ -39,7 +39,7 @@ def cold_start_and_exporter(home: Path, seconds: float) -> list[Figure]:
             if time.time() > began + 120:
                 raise RuntimeError(f"no step in 120 s:\n{pod.err}")
             time.sleep(0.05)
-        parts = _phases(pod)
+        parts = phases(pod)
         spent = {phase.value: parts.get(phase, 0.0) for phase in STARTING}
         figures = [Figure("start.cold.total", first - began, "s", details={"load": os.getloadavg()[0]})]
         figures += [Figure(f"start.cold.{name}", value, "s") for name, value in spent.items()]
@@ -77,7 +77,7 @@ def _first_step_time(pod: Any) -> float | None:
     return found
 
 
-def _phases(pod: Any) -> dict[Phase, float]:
+def phases(pod: Any) -> dict[Phase, float]:
     """The longest that a worker has spent in each phase."""
     spent: dict[Phase, float] = {}
     for line in pod.request("GET", "/metrics")[1].decode().splitlines():

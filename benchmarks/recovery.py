@@ -19,7 +19,7 @@ from random import SystemRandom
 
 from trainyard_trainer.checkpoint.objects import Url
 
-from benchmarks import launcher, resumes, saves
+from benchmarks import launcher, restart, resumes, saves
 from benchmarks.figures import Figure, as_json, as_table, failed
 from benchmarks.gangs import BUCKET, object_trials, server, trials
 
@@ -66,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--runs", type=int, default=15, help="of notice_to_durable_ratio (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=3, help="of 50 steps with a save (default: %(default)s)")
+    parser.add_argument("--restarts", type=int, default=5, help="of restart_seconds (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=60.0, help="of exporter_ratio (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of what is drawn (default: drawn, and printed)")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these figures")
@@ -83,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "resume_other_difference": lambda: resumes.other(home / "other"),
             "samples_wrong": lambda: resumes.samples(home / "samples", seed),
             "exporter_ratio": lambda: launcher.cold_start_and_exporter(home / "launcher", given.seconds),
+            "restart_seconds": lambda: restart.restarts(home / "restart", given.restarts),
             "wrong_loads": lambda: wrong_loads(home / "lives", given.lives, seed),
             "wrong_loads_of_objects": lambda: wrong_loads_of_objects(made(home / "objects"), given.lives // 10, seed),
         }
