@@ -39,6 +39,24 @@ CASES = {
     "tensor, computed again": (2, "shard=1,tensor=2", {"activationCheckpointing": "block"}),
     "pipeline, tied": (2, "pipeline=2,shard=1", {}),
     "pipeline, not tied": (2, "pipeline=2,shard=1", {"model": {**MODEL, "tieEmbeddings": False}}),
+    "interleaved pipeline": (
+        2,
+        "pipeline=2,shard=1",
+        {"model": {**MODEL, "layers": 4}, "parallel": {"schedule": "interleaved", "stagesPerRank": 2}},
+    ),
+    "interleaved pipeline of shards, gathered again": (
+        4,
+        "pipeline=2,shard=2",
+        {
+            "model": {**MODEL, "layers": 4},
+            "parallel": {"reshard": "always", "schedule": "interleaved", "stagesPerRank": 2},
+        },
+    ),
+    "zero-bubble pipeline of tensors": (
+        4,
+        "pipeline=2,shard=1,tensor=2",
+        {"model": {**MODEL, "layers": 4}, "parallel": {"schedule": "zero-bubble", "stagesPerRank": 2}},
+    ),
     "hsdp": (4, "replicate=2,shard=2", {"precision": "bfloat16"}),
     "hsdp and tensor": (4, "replicate=2,shard=1,tensor=2", {}),
     "fsdp and tensor": (4, "shard=2,tensor=2", {"parallel": {"reshard": "always"}}),
