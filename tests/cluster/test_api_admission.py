@@ -83,7 +83,10 @@ FIXED: dict[str, tuple[str, Any]] = {
     "trainer, taken away": ("spec.trainer", {"trainer": None}),
     "template, in a field that no schema here knows": ("spec.template", {"template": {"spec": {"hostPID": True}}}),
     "checkpoint.volume, taken away": ("spec.checkpoint.volume", {"checkpoint": {"volume": None}}),
-    "checkpoint.url, instead of the volume": ("spec.checkpoint.url", {"checkpoint": {"volume": None, "url": "s3://b/r"}}),
+    "checkpoint.url, instead of the volume": (
+        "spec.checkpoint.url",
+        {"checkpoint": {"volume": None, "url": "s3://b/r"}},
+    ),
 }
 
 

@@ -281,7 +281,8 @@ def test_where_all_of_a_pod_wait_the_one_that_is_missing_is_elsewhere():
     waiting = silent_since(0.0, beat(9, "all_gather 9 of mesh_shard"), beat_at=299.0)
     found = furthest_behind([(0, waiting)], 120.0, 300.0, 0.0)
     assert hang.sentence(found) == (
-        "rank 0 is behind: silent for 300 s after step 7, waiting in all_gather 9 of mesh_shard, which another rank has not entered"
+        "rank 0 is behind: silent for 300 s after step 7, waiting in all_gather 9 of mesh_shard, "
+        "which another rank has not entered"
     )
 
 

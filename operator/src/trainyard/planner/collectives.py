@@ -206,8 +206,8 @@ def bus_factor(collective: Collective, members: int) -> float:
 def wire_factor(collective: Collective, members: int, backend: str) -> float:
     """Bytes that a member sends for each byte of the whole buffer, the mean over the members.
 
-    A ring sends what `bus_factor` says. gloo's reduce-scatter is its all-reduce, of which each member keeps a part: it sends twice
-    (ProcessGroupGloo, reduce_scatter). backend: gloo or nccl.
+    A ring sends what `bus_factor` says. gloo's reduce-scatter is its all-reduce, of which each member keeps a part: it sends
+    twice (ProcessGroupGloo, reduce_scatter). backend: gloo or nccl.
     """
     if members < 2:
         return 0.0
