@@ -24,7 +24,9 @@ def compare(tmp_path_factory):
     A gang of each size is started once and computes every form of that size, one after the other.
     """
     expected = {
-        (shape, dtype): of_one_process(shape, dtype) for shape in (SHAPE, TIED, DEEP, DEEP_TIED, THREES) for dtype in BOUNDS
+        (shape, dtype): of_one_process(shape, dtype)
+        for shape in (SHAPE, TIED, DEEP, DEEP_TIED, THREES)
+        for dtype in BOUNDS
     }
     gangs = {}
 
