@@ -24,7 +24,9 @@ def condition(cluster):
 def test_a_rank_that_the_others_wait_for_is_named_once_with_its_node_and_by_how_much():
     own = {0: 0.3, 1: 0.3, 2: 0.51, 3: 0.31}
     cluster = running(lambda launcher, rank: (At(rank, launcher.step, own_seconds=own[rank]),))
-    cluster.tick(10)
+    cluster.tick(50)
+    assert condition(cluster) is None, "it may pass"
+    cluster.tick(20)
     node = cluster.nodes_of("v")[2]
     assert condition(cluster).message == (
         f"rank 2 on {node} takes 1.7 times as long as the others for its own part of a step (0.51 s, they 0.3 s; median of 20 "
@@ -46,7 +48,7 @@ def test_a_rank_that_the_others_wait_for_is_named_once_with_its_node_and_by_how_
 
 def test_it_is_of_its_attempt():
     cluster = running(lambda launcher, rank: (At(rank, launcher.step, own_seconds=1.0 if rank else 2.0),))
-    cluster.tick(3)
+    cluster.tick(65)
     assert condition(cluster) is not None
     cluster.edit("v", suspend=True)
     cluster.until(cluster.phase_is("v", "Suspended"))
@@ -60,7 +62,7 @@ def test_stages_of_a_pipeline_are_compared_within_themselves():
     cluster = running(places, parallelism={"pipeline": 2})
     cluster.tick(3)
     assert cluster.status("v").plan.mesh["pipeline"] == 2
-    assert condition(cluster) is None
+    assert cluster.status("v").straggler is None
     own[3] = 3.0
     cluster.tick(3)
     assert cluster.status("v").straggler.rank == 3
@@ -71,7 +73,7 @@ def test_stages_of_a_pipeline_are_compared_within_themselves():
 def test_ranks_that_differ_by_little_are_none(own):
     cluster = running(lambda launcher, rank: (At(rank, launcher.step, own_seconds=own[rank]),))
     cluster.tick(2)
-    assert condition(cluster) is None
+    assert cluster.status("v").straggler is None
 
 
 @pytest.mark.parametrize("known_by", ["answers", "last words"])

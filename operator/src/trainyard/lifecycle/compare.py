@@ -17,6 +17,8 @@ SLOWER: Final = 1.25
 """A rank whose own time is this many times the median of its peers' is a straggler: the others wait a fifth of each step."""
 AGAIN: Final = 1.15
 """Below this it is one no more."""
+LASTS: Final = 60.0
+"""Seconds before it is told of: on a node that others share, one rank or another is slow for a moment all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +32,17 @@ class Straggler:
     peers_seconds: float
 
 
-def straggler(gang: Gang, attempt: int, mesh: Mapping[str, int], known: bool = False) -> Straggler | None:
+def straggler(gang: Gang, attempt: int, mesh: Mapping[str, int], known: int | None = None) -> Straggler | None:
     """The rank of a gang that is slowest by what it does itself; None where none stands out, or too little is known.
 
     A rank is compared with those that do the same work: of one pipeline stage, where there are several of it. What is compared is
     the median of 20 steps, without the time in which it waited for others, so whoever waits is never blamed. mesh: sizes by axis,
-    of which a pipeline is the first. known: whether there was one, who then has to be clearly faster to be none any more.
+    of which a pipeline is the first. known: the rank that was one, which has to be clearly faster to be none any more.
     """
     places = [(at, seat) for seat in gang.seats for at in _said(seat, attempt)]
     ranks = len(places) and max(at.rank for at, _ in places) + 1
     stage = max(1, ranks // max(1, mesh.get("pipeline", 1)))
-    worst: Straggler | None = None
+    slow: list[Straggler] = []
     for at, seat in places:
         peers = [
             other.own_seconds
@@ -51,9 +53,9 @@ def straggler(gang: Gang, attempt: int, mesh: Mapping[str, int], known: bool = F
             continue
         usual = median(peers)
         found = Straggler(at.rank, _node(seat), at.own_seconds / usual, at.own_seconds, usual)
-        if found.times >= (AGAIN if known else SLOWER) and (worst is None or found.times > worst.times):
-            worst = found
-    return worst
+        if found.times >= (AGAIN if at.rank == known else SLOWER):
+            slow.append(found)
+    return max(slow, key=lambda one: (one.rank == known, one.times), default=None)
 
 
 @dataclass(frozen=True, slots=True)

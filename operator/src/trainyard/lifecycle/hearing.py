@@ -6,7 +6,7 @@ from trainyard.api.conditions import ConditionType, Reason
 from trainyard.api.training_job import NetworkStatus, NetworkVariable, PreflightStatus, SlowRank, TrainingJobStatus
 from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard.lifecycle import conditions, unfit
-from trainyard.lifecycle.compare import straggler
+from trainyard.lifecycle.compare import LASTS, straggler
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Need, Surroundings, Tell
 from trainyard.network.explain import MOST_VARIABLES, together
@@ -47,18 +47,20 @@ def _found_in_pods(gang: Gang) -> tuple[NetworkVariable, ...]:
 
 
 def compare(status: TrainingJobStatus, gang: Gang, now: float, generation: int) -> tuple[TrainingJobStatus, list[Need]]:
-    """The status with the rank that the others wait for, where there is one. It is found once, and told once, and kept as it was
-    found until it is as fast as the others."""
+    """The status with the rank that the others wait for, where there is one. It is kept as it was found until it is as fast as
+    the others, and told once, when it has lasted."""
     known = status.straggler
     mesh = status.plan.mesh if status.plan is not None else {}
-    found = straggler(gang, status.attempt, mesh, known is not None) if status.running_at is not None else None
+    before = known.rank if known is not None else None
+    found = straggler(gang, status.attempt, mesh, before) if status.running_at is not None else None
     if found is None:
         unheard = not any(seat.status is not None and seat.status.ranks for seat in gang.seats)
         if known is None or (unheard and status.running_at is not None):
             return status, []
         return conditions.without(status.but(straggler=None), ConditionType.STRAGGLER), []
     if known is not None and known.rank == found.rank:
-        return status, []
+        told = conditions.find(status, ConditionType.STRAGGLER) is not None
+        return (status, []) if told or now - known.time < LASTS else _tell(status, known, now, generation)
     slow = SlowRank(
         rank=found.rank,
         node=found.node,
@@ -67,11 +69,16 @@ def compare(status: TrainingJobStatus, gang: Gang, now: float, generation: int) 
         others_seconds=_short(found.peers_seconds) or 0.0,
         time=now,
     )
+    return conditions.without(status.but(straggler=slow), ConditionType.STRAGGLER), []
+
+
+def _tell(
+    status: TrainingJobStatus, slow: SlowRank, now: float, generation: int
+) -> tuple[TrainingJobStatus, list[Need]]:
     message = (
         f"rank {slow.rank} on {slow.node} takes {slow.times:g} times as long as the others for its own part of a step "
         f"({slow.own_seconds:g} s, they {slow.others_seconds:g} s; median of 20 steps): they wait for it"
     )
-    status = status.but(straggler=slow)
     status = conditions.put(status, ConditionType.STRAGGLER, True, Reason.STRAGGLER, message, now, generation)
     return status, [Tell("Warning", Reason.STRAGGLER, message)]
 
