@@ -139,27 +139,20 @@ def trained(node: int, name: str, order: Sequence[int], plan: Path) -> Training:
 
 
 def planned_over_random(home: Path, count: int) -> Figure:
-    """Step time of the planned order over the median of some random ones, all in the same processes, in turns."""
-    others = orders(NODES, count)
+    """Step time of the planned order over the median of some random ones, in turns. Each is a gang of its own: a process that was
+    another rank before would find shapes of that rank in torch's caches."""
     runs: list[tuple[int, ...]] = []
-    for n, order in enumerate(others):
+    for n, order in enumerate(orders(NODES, count)):
         runs += [PLANNED, order] if n % TURNS == 0 else [order]
+    steps = []
     with fabric() as topology:
-        plans = [home / f"plan-{n}.json" for n in range(len(runs))]
-        for path, order in zip(plans, runs, strict=True):
-            path.write_text(encode(plan_of(topology, order, SHARED, CONFIG)))
-
-        def work(node: int) -> list[tuple[float, ...]]:
-            return [
-                trained(node, f"order-{n}", order, path).seconds[WARM_UP:]
-                for n, (order, path) in enumerate(zip(runs, plans, strict=True))
-            ]
-
-        ended = run(work, topology, home / "orders")
-    steps = [
-        median(max(step) for step in zip(*of_ranks, strict=True))
-        for of_ranks in zip(*(end.result for end in ended), strict=True)
-    ]
+        for n, order in enumerate(runs):
+            plan = home / f"plan-{n}.json"
+            plan.write_text(encode(plan_of(topology, order, SHARED, CONFIG)))
+            work = partial(trained, name=f"order-{n}", order=order, plan=plan)
+            ended = run(work, topology, home / f"order-{n}")
+            of_ranks = zip(*(end.result.seconds[WARM_UP:] for end in ended), strict=True)
+            steps.append(median(max(step) for step in of_ranks))
     planned = median(seconds for seconds, order in zip(steps, runs, strict=True) if order == PLANNED)
     random = [seconds for seconds, order in zip(steps, runs, strict=True) if order != PLANNED]
     return Figure(

@@ -187,7 +187,8 @@ def deterministic(wanted: bool | None, device: torch.device) -> None:
     if wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is not without it
     torch.use_deterministic_algorithms(wanted)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # each step's buffers: nobody reads what nobody wrote
+    # Each step has new buffers; nobody reads what nobody wrote.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
