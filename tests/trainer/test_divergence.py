@@ -73,15 +73,16 @@ def breaks(step, times):
     transformer.FeedForward.__init__, transformer.FeedForward.forward, Spread.learn = make, compute, count
 
 
-def attempt(folder, divergence, attempt=1, step=4, times=100, code=Exit.DONE, **given):
-    """Two ranks, of which the second one's last layer breaks in a step."""
+def attempt(folder, divergence, attempt=1, step=4, times=100, code=Exit.DONE, ranks=2, **given):
+    """Two ranks, of which the second one's last layer breaks in a step; or one that is whole."""
     folder.mkdir(exist_ok=True)
     trainer = {**TINY, "divergence": divergence, **given.pop("trainer", {})}
     environment = plan_file(
         folder / f"plan-{attempt}.json",
         folder / "run",
         trainer=trainer,
-        mesh=[Axis("shard", 2)],
+        ranks=ranks,
+        mesh=[Axis("shard", ranks)],
         attempt=attempt,
         **given,
     )
@@ -91,8 +92,8 @@ def attempt(folder, divergence, attempt=1, step=4, times=100, code=Exit.DONE, **
             breaks(step, times)
         return main([])
 
-    ended = run(work, 2, folder / f"gang-{attempt}", environments=dict.fromkeys(range(2), environment))
-    assert [end.code for end in ended] == [code] * 2, ended[0].output
+    ended = run(work, ranks, folder / f"gang-{attempt}", environments=dict.fromkeys(range(ranks), environment))
+    assert [end.code for end in ended] == [code] * ranks, ended[0].output
     return ended
 
 
@@ -166,9 +167,9 @@ def test_a_resumed_training_takes_the_same_for_spikes(tmp_path):
     """A factor that every other loss exceeds; the losses before are those of the history."""
     spikes = {"onSpike": "skip", "spikeFactor": 1.0001, "spikeWindow": 8, "most": 100}
     trainer = {"steps": 24, "optimizer": {"warmupSteps": 0, "learningRate": 1e-4, "finalFraction": 1.0}}
-    whole = attempt(tmp_path / "whole", spikes, step=0, every_steps=14, trainer=trainer)
-    attempt(tmp_path / "cut", spikes, step=0, every_steps=14, trainer={**trainer, "steps": 14})
-    again = attempt(tmp_path / "cut", spikes, attempt=2, step=0, history=[(1, 14)], trainer=trainer)
+    whole = attempt(tmp_path / "whole", spikes, ranks=1, every_steps=14, trainer=trainer)
+    attempt(tmp_path / "cut", spikes, ranks=1, every_steps=14, trainer={**trainer, "steps": 14})
+    again = attempt(tmp_path / "cut", spikes, attempt=2, ranks=1, history=[(1, 14)], trainer=trainer)
     given_up = [message.split(":")[0] for reason, message in warnings(whole) if reason == "StepSkipped"]
     assert 2 < len(given_up) < 16
     later = [message.split(":")[0] for reason, message in warnings(again) if reason == "StepSkipped"]
