@@ -60,15 +60,15 @@ def save_and_leave(n):
 """
 
 
-def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
+def until(condition: Callable[[], Any], what: str = "the condition", seconds: float = SECONDS) -> Any:
     """Wait for a condition, and return what made it true."""
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         value = condition()
         if value:
             return value
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not come true within {SECONDS} s")
+    raise AssertionError(f"{what} did not come true within {seconds} s")
 
 
 def a_plan(procs: int = 1, nodes: int = 1, attempt: int = 1, **changes: Any) -> Plan:
