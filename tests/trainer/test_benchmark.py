@@ -1,0 +1,41 @@
+"""The trainer's figures: which there are, the plans that are measured, and what the model says of a sum by levels."""
+
+import pytest
+from support.gradients import places
+from trainyard.planner.machines import NETWORKS
+from trainyard_lab.fabric import MBIT, Topology
+from trainyard_trainer.parallel.places import Places
+
+from benchmarks import trainer, trainer_network
+from benchmarks.figures import Figure, as_table
+from benchmarks.trainer_network import DDP, PLANNED, modelled, plan_of
+
+
+def test_a_figure_that_does_not_exist_is_refused(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        trainer.main(["step_over_bear"])
+    assert "no figure is called step_over_bear; there are step_over_bare, loader_ratio, " in capsys.readouterr().err
+
+
+def test_ranks_are_on_the_nodes_of_their_order_with_the_domains_of_the_fabric():
+    planned = Places.of(plan_of(Topology(), PLANNED, DDP, {}), 8, 1)
+    assert planned.crossed((0, 4)) == "spine"
+    assert planned.crossed((0, 2)) == "leaf"
+    assert planned.crossed((0, 1)) == "node"
+    alternating = Places.of(plan_of(Topology(), (0, 4, 1, 5, 2, 6, 3, 7), DDP, {}), 8, 1)
+    assert alternating.crossed((0, 1)) == "spine"
+    assert alternating.crossed((0, 2)) == "node"
+    assert places(8).crossed((0, 1)) == "inside the node"
+
+
+def test_the_models_time_of_a_sum_by_levels_is_what_each_link_carries_over_its_rate():
+    usable, message = NETWORKS["TCP"].usable / 8, trainer_network.MEBIBYTES * 2**20
+    node, leaf, spine = (rate * MBIT * usable for rate in (2000, 400, 100))
+    expected = message / node + message / leaf + message / spine
+    assert modelled(Topology(spine_bits_per_second=100 * MBIT), (2, 2, 2)) == pytest.approx(expected, rel=0.01)
+
+
+def test_a_figure_with_two_bars_is_to_lie_between_them():
+    low, within, high = (Figure("ratio", value, "", 1.35, at_least=0.75) for value in (0.7, 1.0, 1.4))
+    assert (low.holds, within.holds, high.holds) == (False, True, False)
+    assert "0.75 to 1.35" in as_table([within])
