@@ -208,6 +208,9 @@ WRONG: dict[str, Wrong] = {
     "checkpoints at a URL without a bucket": Wrong(
         a_job(checkpoint={"url": "s3:///runs"}), "spec.checkpoint.url", "does not match", "should match"
     ),
+    "copies in memory of no size": Wrong(
+        a_job(checkpoint={"memory": "plenty"}), "spec.checkpoint.memory", "does not match", "should match"
+    ),
     "a node chosen by hand": Wrong(with_pod(nodeName="n1"), "spec.template.spec.nodeName", "leave it out", None),
     "an interval of no steps": Wrong(
         a_job(checkpoint={"every": 0}), "spec.checkpoint.every", "0 is too small", "neither steps nor"

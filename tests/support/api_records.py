@@ -78,6 +78,7 @@ def specs() -> st.SearchStrategy[TrainingJobSpec]:
         checkpoint=records(
             checkpoint,
             url=st.none() | st.just("s3://bucket/runs"),
+            memory=st.none() | st.just("16Gi"),
             every=st.integers(1, 10**6) | _durations,
             keep=st.integers(1, 1000),
             grace=_durations,

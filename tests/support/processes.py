@@ -208,6 +208,7 @@ def plan_file(
     every_auto: bool = False,
     keep: int = 3,
     grace_seconds: float = 120.0,
+    copies_bytes: int = 0,
 ) -> dict[str, str]:
     """Write plan.json as the operator would, one process a member; the answer is the environment that points to it."""
     plan = Plan(
@@ -222,7 +223,12 @@ def plan_file(
         process_group_timeout_seconds=60.0,
         lineage=Lineage(tuple(Mark(*mark) for mark in history), Mark(*resume) if resume else None),
         checkpoints=Checkpoints(
-            str(folder), every_steps=every_steps, every_auto=every_auto, keep=keep, grace_seconds=grace_seconds
+            str(folder),
+            every_steps=every_steps,
+            every_auto=every_auto,
+            keep=keep,
+            grace_seconds=grace_seconds,
+            copies_bytes=copies_bytes,
         ),
         trainer=dict(trainer),
     )

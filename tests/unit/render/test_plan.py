@@ -66,11 +66,12 @@ def test_checkpoints_go_into_a_folder_of_the_jobs_own():
 
 
 def test_checkpoints_at_a_url_need_no_volume():
-    job = a_job(checkpoint={"url": "s3://bucket/runs/", "every": 50})
+    job = a_job(checkpoint={"url": "s3://bucket/runs/", "every": 50, "memory": "16Gi"})
     assert checkpoint_folder(job) == f"s3://bucket/runs/research.small-lm.{UID[:8]}"
     checkpoints = a_plan(job).checkpoints
     assert checkpoints is not None
     assert checkpoints.folder == f"s3://bucket/runs/research.small-lm.{UID[:8]}"
+    assert checkpoints.copies_bytes == 16 * 2**30
 
 
 def test_a_volume_that_the_template_does_not_mount_is_mounted_for_it():

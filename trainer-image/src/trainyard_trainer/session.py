@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import TimeoutError as StillThere
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import torch
@@ -43,6 +44,7 @@ from trainyard.contract.plan import Axis, Lineage, Mark, Plan
 from trainyard.contract.plan import Checkpoints as Settings
 
 from trainyard_trainer.asked import Requests
+from trainyard_trainer.checkpoint.copies import Copies
 from trainyard_trainer.checkpoint.distributed import Checkpoints, SaveFailed, What, tensors
 from trainyard_trainer.checkpoint.expected import expected_seconds, state_bytes
 from trainyard_trainer.checkpoint.measured import Measured
@@ -108,7 +110,9 @@ class Session:
         self.resumed = False
         self._waits = Waits(device)
         self.waited_seconds: float | None = None  # in the last step, for others; None where it cannot be known
-        self._heartbeat = Heartbeat(self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), self._waits, device)
+        self._heartbeat = Heartbeat(
+            self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), self._waits, device
+        )
         if settings is not None:
             root = root_of(settings.folder)
             lineage = plan.lineage if plan else Lineage()
@@ -124,6 +128,7 @@ class Session:
                 ranks=self.ranks,
                 mesh=tuple(Axis(name, mesh.size(n)) for n, name in enumerate(mesh.mesh_dim_names or ())),
                 in_process=device.type == "cuda",
+                copies_of=partial(Copies.of, plan, settings.copies_bytes) if plan and settings.copies_bytes else None,
                 before_commit=self._sync_history,
             )
         self._waits.begin()

@@ -35,6 +35,8 @@ MAX_NODES = 20_000
 MAX_NETWORK_ENV = 256
 URL_PATTERN = r"^[a-z][a-z0-9+.-]*://[^/\s?#]+(/[^\s?#]*)?$"
 """Of an object store: protocol, bucket, and a folder in it."""
+MEMORY_PATTERN = r"^[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+"""A Kubernetes quantity of whole bytes."""
 
 
 def _checked_interval(value: object) -> object:
@@ -135,6 +137,11 @@ class CheckpointPolicy(ApiModel):
     """In place of a volume: where in an object store, such as s3://bucket/folder. The store must put an object on condition that
     there is none, as S3 does; the image needs fsspec and its package for the store, and the container that trains the
     credentials, by its env. Fixed for the life of the job."""
+    memory: Annotated[str, Field(pattern=MEMORY_PATTERN)] | None = None
+    """How much of each pod's memory (in /dev/shm, so it counts against the container's limit) may hold copies of the newest
+    checkpoint, such as 16Gi: each pod's own part and that of a pod in another failure domain. A gang whose processes start again,
+    or in which one node was replaced, loads from there. It takes three times a pod's part, and what does not fit is not kept.
+    Left out: none. For the built-in trainer, and scripts that save by `session`."""
     every: Interval = "5m"
     """Interval between saves: a number of steps, such as 200, a time, such as 5m, or auto: what loses least time, by what saves
     cost and how often the job has failed, between 10 s and 30 min. auto is for the built-in trainer and scripts that ask

@@ -91,7 +91,8 @@ class Checkpoints:
     s3://bucket/folder; it belongs to this job alone (its uid is in it).
     every_steps / every_seconds: the interval; whichever is set; neither: only when asked to stop and at the end.
     every_auto: the trainer finds the interval itself, from what it measures and from `failures` of the job in `over_seconds`.
-    keep: how many commits stay. grace_seconds: the longest that the save at a stop may take.
+    keep: how many commits stay. grace_seconds: the longest that the save at a stop may take. copies_bytes: of each pod's memory,
+    for copies of the newest commit; 0: none.
     """
 
     folder: str
@@ -102,6 +103,7 @@ class Checkpoints:
     over_seconds: float = 0.0
     keep: int = 3
     grace_seconds: float = 120.0
+    copies_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from trainyard.planner.place import Placement
 from trainyard.planner.traffic import Mesh
 from trainyard.topology.tree import Path, Tree
 from trainyard.world.records import Job
+from trainyard.world.resources import parse_quantity
 
 KEPT_PORTS = 8
 """So many attempts in a row meet at ports of their own, next to the usual one."""
@@ -114,6 +115,7 @@ def _checkpoints(job: Job) -> Checkpoints | None:
         over_seconds=over_seconds,
         keep=policy.keep,
         grace_seconds=policy.grace_seconds,
+        copies_bytes=0 if policy.memory is None else parse_quantity(policy.memory, "memory"),
     )
 
 

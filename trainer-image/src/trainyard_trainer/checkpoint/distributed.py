@@ -24,6 +24,8 @@ from trainyard.contract.plan import Axis, Lineage
 
 from trainyard_trainer.checkpoint.agreement import Agreement
 from trainyard_trainer.checkpoint.background import Background, run_beside
+from trainyard_trainer.checkpoint.copies import Copies
+from trainyard_trainer.checkpoint.files import Streams
 from trainyard_trainer.checkpoint.keeping import Keeper
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.store import Problem, Store, Stored, Superseded, mismatch
@@ -95,7 +97,8 @@ def _nothing() -> None:
 class Checkpoints:
     """The checkpoints of this attempt. `attempt` is in the store; lineage and keep are the plan's.
 
-    Making one is collective. in_process: saves are written by a process of their own. before_commit: what rank 0 makes
+    Making one is collective. in_process: saves are written by a process of their own. copies_of: how copies are
+    kept in the memory of the nodes; None: not at all. before_commit: what rank 0 makes
     durable together with a save. save_seconds: how long saves take, a moving average. flight: the save that was started
     and not finished.
     """
@@ -109,17 +112,20 @@ class Checkpoints:
     ranks: int
     mesh: tuple[Axis, ...]
     in_process: bool = False
+    copies_of: Callable[[Agreement], Copies] | None = None
     before_commit: Callable[[], None] = _nothing
     last: Stored | None = None
     save_seconds: float | None = None
     flight: Flight | None = None
     _keeper: Keeper = field(init=False)
     _all: Agreement = field(init=False)
+    _copies: Copies | None = field(init=False)
     _background: Background = field(init=False)
 
     def __post_init__(self) -> None:
         self._keeper = Keeper(self.store, self.lineage, self.keep, self.job, self._warn)
         self._all = Agreement(self.rank, self.ranks)
+        self._copies = self.copies_of(self._all) if self.copies_of is not None else None
         self._background = Background(self._all.group, in_process=self.in_process)
 
     # Load
@@ -135,9 +141,15 @@ class Checkpoints:
         candidates, unreadable = self._all.on_first_rank(self._keeper.candidates)
         problems = [*unreadable]
         for stored in candidates:
+            if self._read_copy(stored, state, fits):
+                self._keeper.loaded(candidates[candidates.index(stored) :], verified=False)
+                break
             mine = stored.record.files[self.rank :: self.ranks]
             problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
             if problem is None:
+                fits(stored.record)
+                self._read(stored, state, self.store.streams)
+                self._keeper.loaded(candidates[candidates.index(stored) :])
                 break
             problems.append(Problem(f"{stored.path}: {problem}", problem.lasting))
             self._warn("CheckpointUnverified", f"{stored.path}: {problem}; going back to the one before")
@@ -145,9 +157,6 @@ class Checkpoints:
             if problems or self.lineage.resume:
                 raise NothingVerifies(self._nothing_verifies(problems), all(problem.lasting for problem in problems))
             return None
-        fits(stored.record)
-        self._read(stored, state)
-        self._keeper.loaded(candidates[candidates.index(stored) :])
         self.last = stored
         self.report.resumed_from(stored.record.step, stored.record.attempt, str(stored.path))
         return stored.record
@@ -164,12 +173,27 @@ class Checkpoints:
         problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
         if problem is not None:
             raise LoadFailed(f"{stored.path}: {problem}")
-        self._read(stored, state)
+        self._read(stored, state, self.store.streams)
         return stored.record
 
-    def _read(self, stored: Stored, state: Mapping[str, Tensor]) -> None:
+    def _read_copy(self, stored: Stored, state: Mapping[str, Tensor], fits: Callable[[CommitRecord], None]) -> bool:
+        """Whether `state` was filled from the memory of the nodes. Where it could not, the store is read."""
+        near = self._copies.near(stored, state) if self._copies is not None else None
+        if near is None:
+            return False
+        fits(stored.record)
         try:
-            dcp_load(dict(state), storage_reader=Reader(stored.path, self.store.streams), process_group=self._all.group)
+            self._read(stored, state, near)
+        except LoadFailed as error:
+            self._warn("CopyNotLoaded", f"{error}; it is read from where it was saved")
+            return False
+        if self.rank == 0:
+            log.info("step %s was loaded from the memory of the nodes", stored.record.step)
+        return True
+
+    def _read(self, stored: Stored, state: Mapping[str, Tensor], streams: Streams) -> None:
+        try:
+            dcp_load(dict(state), storage_reader=Reader(stored.path, streams), process_group=self._all.group)
         except CheckpointException as error:
             raise LoadFailed(f"{stored.path}: {_first_failure(error, self.rank)}") from error
 
@@ -236,7 +260,10 @@ class Checkpoints:
             raise SaveFailed(f"{self.store.root}: step {what.step}: {error}") from error
         self.report.checkpoint_started(what.step, self.store.attempt, str(path))
         try:
-            written = self._background.write(copy(), Writer(path, self.store.streams, cancelled), staged=staged)
+            # The save at the end of a gang is in no hurry to be loaded: its pods go.
+            keeps = self._copies if staged else None
+            streams = keeps.tee(self.store.streams) if keeps is not None else self.store.streams
+            written = self._background.write(copy(), Writer(path, streams, cancelled), staged=staged)
             record = self._record(what, written)
             stored = self._all.on_first_rank(lambda: self._commit(path, record))
         except (OSError, CheckpointException) as error:
@@ -250,6 +277,8 @@ class Checkpoints:
         self.save_seconds = seconds if before is None else before + SMOOTHING * (seconds - before)
         self.report.checkpoint_durable(what.step, record.attempt, str(path), size_bytes=record.bytes, seconds=seconds)
         self._keeper.retain(delete=self.rank == 0)
+        if keeps is not None:
+            keeps.committed(stored)
         return stored
 
     def _agree(self, copy: Callable[[], Mapping[str, Tensor]], what: What) -> None:

@@ -66,9 +66,9 @@ class Keeper:
         problems = (*(Problem(f"{path}: {problem}", problem.lasting) for path, problem in unreadable), *lost)
         return candidates, problems
 
-    def loaded(self, line: tuple[Stored, ...]) -> None:
-        """The first of these was loaded, the others come before it."""
-        self.line, self.good = list(line), [line[0].record.mark]
+    def loaded(self, line: tuple[Stored, ...], *, verified: bool = True) -> None:
+        """The first of these was loaded, the others come before it. verified: as it lies in the store."""
+        self.line, self.good = list(line), [line[0].record.mark] if verified else []
 
     def saved(self, stored: Stored) -> None:
         """This attempt has committed."""
