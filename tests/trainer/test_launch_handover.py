@@ -12,6 +12,7 @@ from trainyard.contract.plan import encode
 from trainyard.contract.status import WorkerPhase
 
 FAILS_FIRST = """
+wait_for("asked")
 if os.environ["TORCHELASTIC_RUN_ID"].endswith("-1"):
     step(1); save(1); raise RuntimeError("a bad day")
 step(2); until_stopped(); save(2, 2); say.stop_acknowledged(2); sys.exit(75)
@@ -19,7 +20,9 @@ step(2); until_stopped(); save(2, 2); say.stop_acknowledged(2); sys.exit(75)
 
 
 def ended(launcher):
-    """Wait until its workers have ended and it waits for a later plan."""
+    """Wait until its workers have ended and it waits for a later plan, having been asked how it goes."""
+    launcher.reaches(lambda status: True)
+    launcher.opens("asked")
     return launcher.reaches(lambda status: status.ended)
 
 
@@ -47,6 +50,8 @@ def test_after_a_failure_it_says_how_it_ended_and_begins_again_in_its_place(tmp_
 
 def test_where_no_plan_comes_it_exits_as_it_would_have(tmp_path):
     with launched(tmp_path, FAILS_FIRST, stays=0.2) as launcher:
+        launcher.reaches(lambda status: True)
+        launcher.opens("asked")
         assert launcher.wait() == Exit.FAILURE
     assert launcher.words.worker_exits == (1,)
     assert "waiting for a later plan" in launcher.err
@@ -68,10 +73,11 @@ def test_asked_to_leave_while_it_waits_it_goes_at_once(tmp_path, how):
     ("script", "environment", "code"),
     [
         ("raise RuntimeError('nobody could send a plan')", {"TRAINYARD_CONTROL_KEY_FILE": os.devnull}, Exit.FAILURE),
+        ("raise RuntimeError('nobody asks')", {}, Exit.FAILURE),
         ("say.failed(ValueError('steps: 0'), configuration=True); sys.exit(78)", {}, Exit.CONFIGURATION),
         ("step(1); sys.exit(0)", {}, Exit.DONE),
     ],
-    ids=["no key", "a configuration that cannot work", "done"],
+    ids=["no key", "nobody asks", "a configuration that cannot work", "done"],
 )
 def test_it_does_not_wait_for_what_cannot_come_or_would_not_help(tmp_path, script, environment, code):
     with launched(tmp_path, script, environment=environment, stays=60) as launcher:
@@ -106,6 +112,7 @@ WHO = 'print(LOCAL, os.getpid(), IMPORTED_BY, os.environ["TORCHELASTIC_RUN_ID"],
 DIES_FIRST = (
     WHO
     + """
+while not os.path.exists(os.path.join(os.path.dirname(os.environ["SCRIPT"]), "..", "asked")): time.sleep(0.01)
 if os.environ["TORCHELASTIC_RUN_ID"].endswith("-1"):
     step(1)
     if LOCAL: os.kill(os.getpid(), signal.SIGKILL)

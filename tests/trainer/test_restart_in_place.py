@@ -48,6 +48,8 @@ def test_the_next_attempt_in_the_same_pods_learns_what_an_undisturbed_one_does(t
             pod = launched(place, plan=plan, command=COMMAND, environment=who, under=under, stays=60)
             pods.append(stack.enter_context(pod))
         until(lambda: list(folder.glob("attempt-0001/*/commit.json")), "a checkpoint", seconds=SLOW)
+        for pod in pods:
+            pod.reaches(lambda status: status.step)
         (parent, *_, worker) = sorted(pods[1].children())
         os.kill(worker, signal.SIGKILL)
         said = [pod.reaches(lambda status: status.ended) for pod in pods]

@@ -55,7 +55,7 @@ async def test_a_real_launcher_goes_over_to_the_plan_that_its_own_operator_gives
     key = tmp_path / "control-key"
     key.write_bytes(requests.job_key(OPERATOR_KEY, POD.membership.job_uid))
     script = """
-if os.environ["TORCHELASTIC_RUN_ID"].endswith("-1"): step(1); save(1); raise RuntimeError("a bad day")
+if os.environ["TORCHELASTIC_RUN_ID"].endswith("-1"): step(1); save(1); wait_for("asked"); raise RuntimeError("a bad day")
 step(2); until_stopped(); save_and_leave(2)
 """
     members = tuple(Member(n, f"{'node' * 12}-{n:05}") for n in range(5000))
@@ -70,6 +70,8 @@ step(2); until_stopped(); save_and_leave(2)
             async def status():
                 return await operator.status(POD)
 
+            await wait_until(status, lambda s: isinstance(s, Status), what="an answer")
+            launcher.opens("asked")
             said = await wait_until(status, lambda s: isinstance(s, Status) and s.ended is not None, what="the end")
             assert (said.ended.attempt, said.ended.exit, said.ended.commit.step) == (1, Exit.FAILURE, 1)
             refused = await stranger.plan(POD, later)

@@ -20,6 +20,8 @@ from trainyard_trainer.launch.control import Answer, Control, Get, Mailbox, Ques
 
 BIND_SECONDS: Final = 5.0
 """Between two tries to listen where the port is taken."""
+ASKED_SECONDS: Final = 30.0
+"""Since the last question how it goes: an operator that reaches this pod asks every 10 s at least."""
 
 
 class Supervising(Protocol):
@@ -46,11 +48,14 @@ class Endpoint:
         self._mailbox = Mailbox(wake)
         self._control: Control | None = None
         self._bind_at = 0.0
+        self._asked: float | None = None
 
     @property
     def can_be_told(self) -> bool:
-        """Whether somebody could send a request that is obeyed."""
-        return self._control is not None and self._settings.key is not None
+        """Whether somebody is there who could send a request that is obeyed: where nobody asks, as behind a NetworkPolicy, nobody
+        will."""
+        lately = self._asked is not None and time.monotonic() - self._asked < ASKED_SECONDS
+        return lately and self._settings.key is not None
 
     def listen(self) -> None:
         """Listen, or try again later."""
@@ -79,6 +84,7 @@ class Endpoint:
             case Get(path=control.PATH_HEALTH):
                 return Answer(HTTPStatus.OK, "ok\n", "text/plain")
             case Get():
+                self._asked = time.monotonic()
                 return Answer(HTTPStatus.OK, encode_status(attempt.status(launcher.warnings)))
             case Plan():
                 return self._answer_plan(question)
