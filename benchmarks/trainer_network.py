@@ -58,6 +58,11 @@ CONFIG: Final[Mapping[str, Any]] = {
     "logEvery": 1000,
 }
 """1.2 million parameters and one sample of 16 tokens a rank: next to nothing to compute."""
+BOUND: Final[Mapping[str, Any]] = {
+    **CONFIG,
+    "model": {"width": 320, "layers": 2, "heads": 4, "kvHeads": 2, "hidden": 1280},
+}
+"""3.2 million parameters, of which copies sum 13 MB a step."""
 DDP: Final = (Axis("replicate", NODES), Axis("shard", 1))
 SHARED: Final = (Axis("shard", NODES),)
 FORMS: Final[Mapping[str, tuple[tuple[Axis, ...], Mapping[str, Any]]]] = {
@@ -148,7 +153,7 @@ def planned_over_random(home: Path, count: int) -> Figure:
     with fabric() as topology:
         for n, order in enumerate(runs):
             plan = home / f"plan-{n}.json"
-            plan.write_text(encode(plan_of(topology, order, SHARED, CONFIG)))
+            plan.write_text(encode(plan_of(topology, order, DDP, BOUND)))
             work = partial(trained, name=f"order-{n}", order=order, plan=plan)
             ended = run(work, topology, home / f"order-{n}")
             of_ranks = zip(*(end.result.seconds[WARM_UP:] for end in ended), strict=True)
