@@ -183,7 +183,8 @@ def report(step: int, loss: float | Tensor, tokens: float = 1, grad_norm: float 
     session, _ = _loaded()
     mine = float(loss)
     summed, counted = session.sum_over_ranks(mine * tokens if tokens else 0.0, float(tokens))
-    seconds = time.monotonic() - _current().since  # with the wait for the others, which is told apart from the rank's own time
+    # With the wait for the others, which is told apart from the rank's own time.
+    seconds = time.monotonic() - _current().since
     mean = summed / counted if counted else mine
     session.step_done(
         step, loss=mean, tokens=round(counted), step_seconds=seconds, grad_norm=float(grad_norm), samples=""
