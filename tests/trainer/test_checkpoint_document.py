@@ -12,7 +12,7 @@ from benchmarks import recovery
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "checkpoints.md").read_text()
 SOURCE = ROOT / "trainer-image" / "src" / "trainyard_trainer"
-SOURCES = (SOURCE / "session.py", *(SOURCE / "checkpoint").glob("*.py"))
+SOURCES = (SOURCE / "session.py", SOURCE / "history.py", *(SOURCE / "checkpoint").glob("*.py"))
 
 
 def test_every_warning_about_checkpoints_is_explained():

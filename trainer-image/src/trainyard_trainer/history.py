@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path, PurePath
 from typing import Any, Protocol
 
 from trainyard_trainer.checkpoint.folder import sync_directory
@@ -49,9 +50,55 @@ class Lines(Protocol):
         """Make them durable; there will be no more."""
 
 
-def lines_at(root: Path | Url, attempt: int, resumed_step: int) -> Lines:
+def lines_at(root: PurePath, attempt: int, resumed_step: int) -> Lines:
     """The history beside the checkpoints below `root`, of an attempt that goes on after `resumed_step`."""
-    return Segments(root, attempt, resumed_step) if isinstance(root, Url) else History(root, attempt, resumed_step)
+    return (
+        Segments(root, attempt, resumed_step) if isinstance(root, Url) else History(Path(root), attempt, resumed_step)
+    )
+
+
+class Chronicle:
+    """The history of an attempt, which is worth no training: a volume that is full or gone ends it, and `warn` says so.
+
+    Nothing is written before it is open, and by other ranks than the first it never is.
+    """
+
+    def __init__(self, warn: Callable[[str, str], None]) -> None:
+        self._warn = warn
+        self._lines: Lines | None = None
+        self.losses: list[float] = []
+
+    def open(self, root: PurePath, attempt: int, step: int) -> None:
+        """Of an attempt that goes on after `step`, beside the checkpoints below `root`."""
+        self._lines = lines_at(root, attempt, step)
+        self.losses = self._lines.losses
+        if self._lines.missing:
+            self._warn(
+                "HistoryGap", f"history.jsonl lacks {self._lines.missing} of the {step} steps before this attempt"
+            )
+
+    def add(self, step: int, samples: str, loss: float) -> None:
+        """A step is done."""
+        self._do(lambda lines: lines.add(step, samples, loss))
+
+    def sync(self) -> None:
+        """Make the lines so far durable."""
+        self._do(lambda lines: lines.sync())
+
+    def close(self) -> None:
+        """Make them durable; there will be no more."""
+        self._do(lambda lines: lines.close())
+        self._lines = None
+
+    def _do(self, work: Callable[[Lines], None]) -> None:
+        if self._lines is not None:
+            try:
+                work(self._lines)
+            except OSError as error:
+                self._lines = None
+                self._warn(
+                    "HistoryNotWritten", f"history.jsonl: {error.strerror}; the steps from now on will be missing"
+                )
 
 
 class History:

@@ -54,7 +54,7 @@ from trainyard_trainer.checkpoint.record import CommitRecord, Training
 from trainyard_trainer.checkpoint.refusals import compare, lasting_errors_are_the_users
 from trainyard_trainer.configuration import Assignment, local_environment
 from trainyard_trainer.heartbeat import Heartbeat
-from trainyard_trainer.history import Lines, lines_at
+from trainyard_trainer.history import Chronicle
 from trainyard_trainer.machine import pick_device, threads
 from trainyard_trainer.parallel.mesh import build, dimensions
 from trainyard_trainer.parallel.rendezvous import Place, meet
@@ -103,7 +103,7 @@ class Session:
         self._requests = requests
         self._settings = settings
         self._store: Checkpoints | None = None
-        self._history: Lines | None = None
+        self._history = Chronicle(self.warn)
         self._stop = self._save = self._fresh = self._busy = self._late = False
         self._measured = Measured(settings, self.ranks)
         self.steps_done = 0
@@ -129,7 +129,7 @@ class Session:
                 mesh=tuple(Axis(name, mesh.size(n)) for n, name in enumerate(mesh.mesh_dim_names or ())),
                 in_process=device.type == "cuda",
                 copies_of=partial(Copies.of, plan, settings.copies_bytes) if plan and settings.copies_bytes else None,
-                before_commit=self._sync_history,
+                before_commit=self._history.sync,
             )
         self._waits.begin()
         self._heartbeat.begin()
@@ -224,7 +224,8 @@ class Session:
             self.report.save_expected(*expected_seconds(state_bytes(state.values()), read_bytes, seconds))
             self.resumed = record is not None
             self.steps_done = record.step if record else 0
-            self._open_history(self.steps_done)
+            if self.rank == 0:
+                self._history.open(store.store.root, self.attempt, self.steps_done)
             store.warm(state)
             optimizer.register_step_pre_hook(lambda *_: self.wait_for_the_copy())
         self._waits.follow(model)
@@ -246,9 +247,7 @@ class Session:
         it waited for them. mfu: model FLOP utilisation, where the accelerator's peak is known."""
         self.steps_done = step
         self._measured.step(step_seconds, beside_a_save=self._store is not None and self._store.flight is not None)
-        with self._history_is_worth_no_training():
-            if self._history is not None:
-                self._history.add(step, samples, loss)
+        self._history.add(step, samples, loss)
         self.waited_seconds = waited = self._waits.take()
         self.report.step(
             step,
@@ -316,7 +315,7 @@ class Session:
 
     def losses(self, most: int) -> tuple[float, ...]:
         """Of the last steps before this attempt, oldest first; as far as the history knows them."""
-        known = [self._history.losses[-most:] if self._history is not None else []]
+        known = [self._history.losses[-most:]]
         dist.broadcast_object_list(known, src=0)
         return tuple(known[0])
 
@@ -331,10 +330,7 @@ class Session:
         if self._store is not None and self._store.flight is not None:
             self.report.phase(Phase.SAVE, self.steps_done)
         self._finish()
-        with self._history_is_worth_no_training():
-            if self._history is not None:
-                self._history.close()
-        self._history = None
+        self._history.close()
         self._unwatch()
 
     @property
@@ -398,34 +394,11 @@ class Session:
             store.staged()
             self._measured.stall_seconds += time.monotonic() - began
 
-    def _sync_history(self) -> None:
-        with self._history_is_worth_no_training():
-            if self._history is not None:
-                self._history.sync()
-
-    @contextmanager
-    def _history_is_worth_no_training(self) -> Iterator[None]:
-        """A volume that is full or gone ends the file for this attempt, and not the training."""
-        try:
-            yield
-        except OSError as error:
-            self._history = None
-            self.warn("HistoryNotWritten", f"history.jsonl: {error.strerror}; the steps from now on will be missing")
-
     def _next_attempt(self, root: Root) -> tuple[int, Lineage]:
         """Without an operator: each start is a new attempt that goes on from the newest commit there is."""
         number = [last_attempt(root) if self.rank == 0 else 0]
         dist.broadcast_object_list(number, src=0)
         return number[0] + 1, Lineage(tuple(Mark(attempt, -1) for attempt in range(1, number[0] + 1)))
-
-    def _open_history(self, step: int) -> None:
-        if self.rank != 0 or self._settings is None:
-            return
-        self._history = lines_at(root_of(self._settings.folder), self.attempt, step)
-        if self._history.missing:
-            self.warn(
-                "HistoryGap", f"history.jsonl lacks {self._history.missing} of the {step} steps before this attempt"
-            )
 
 
 def describe(assignment: Assignment, data: str) -> Training:
