@@ -2,7 +2,7 @@
 
     python -m benchmarks.trainer [--json] [--orders N] [--turns N] [figure ...]
 
-Four or eight processes on this machine, over gloo; for a quiet one, for a quarter of an hour. What goes over a network is measured
+Four or eight processes on this machine, over gloo; for a quiet one, a quarter of an hour. What goes over a network is measured
 on the lab's emulated fabric (root). The exit code is 1 where a bar does not hold, and 2 where there could be no fabric: the
 figures that need none are printed all the same.
 """
