@@ -304,3 +304,22 @@ def test_whoever_lives_through_faults_on_a_node_that_is_kept_keeps_its_pod(fault
         stays = {pod.uid for pod in before if pod.node not in lost and pod.node in {p.node for p in after}}
         assert stays <= {pod.uid for pod in after}
         assert not any(isinstance(pod.trainer, Terminated) for pod in after)
+
+
+def test_a_pod_that_is_spared_leaves_a_node_that_a_job_before_it_holds_ready(cluster: Pretend) -> None:
+    """Its own attempt cannot begin on it; left alone, it would be there when the spare is needed."""
+    running(cluster, 3, priorityClassName="low", placement={"within": {"level": "leaf", "required": True}})
+    for n in range(8):
+        cluster.foreign(f"b{n}")
+    cluster.submit("first", 5, priorityClassName="high", placement={"spares": 1})
+    cluster.until(cluster.phase_is("first", "Running"))
+    assert sorted(cluster.nodes_of("first")) == ["a3", "a4", "a5", "a6", "a7"]
+    cluster.lose_node("a0")
+    cluster.until(cluster.phase_is("train", "Pending"))
+    cluster.crash("first-0")
+    cluster.until(lambda: cluster.status("first").attempt == 2 and cluster.status("first").phase == "Running").tick(2)
+    (held,) = cluster.status("first").plan.spares  # type: ignore[union-attr]
+    assert held in {"a1", "a2"}
+    assert cluster.phase_is("train", "Pending")()
+    there = [p for p in cluster.pods.values() if p.membership is not None and p.membership.node == held and p.live]
+    assert all(pod.deleted is not None for pod in there)

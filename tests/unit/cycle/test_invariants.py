@@ -56,13 +56,16 @@ def check(cluster: Pretend) -> None:
 
 
 def check_spares(cluster: Pretend, job: Job) -> None:
-    """Nobody of equal or lower priority who takes a whole node is on one that is held ready."""
+    """Nobody of equal or lower priority who takes a whole node is on one that is held ready, but for who is on the way out: of an
+    attempt that is over."""
     assert job.spec is not None
     assert job.status.plan is not None
     mine = priority(cluster, job)
     for pod in cluster.pods.values():
         other = cluster.jobs.get(pod.membership.job_uid) if pod.membership else None
         if other is None or other is job or not pod.live or pod.membership is None:
+            continue
+        if other.status.started_at is None:
             continue
         whole = pod.requests.get("nvidia.com/gpu") == 8
         if whole and pod.membership.node in job.status.plan.spares:

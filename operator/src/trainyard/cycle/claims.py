@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
-from trainyard.world.records import Job
+from trainyard.world.records import Job, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,25 @@ def claims(jobs: Iterable[Job]) -> Mapping[tuple[str, int], Claim]:
     return found
 
 
-def waited_for(jobs: Iterable[Job], job: Job) -> frozenset[str]:
-    """Nodes that other jobs have reserved for their next attempt. Only who has given its nodes back is asked for: its pods that
-    live on could not keep somebody else from starting."""
+def waited_for(world: World, jobs: Iterable[Job], job: Job) -> frozenset[str]:
+    """Nodes that other jobs have reserved for their next attempt, or hold ready as spares where the job may not pass before them.
+    Only who has given its nodes back is asked for: its pods that live on could not keep somebody else from starting."""
     if job.status.former is None:
         return frozenset()
+    others = [other for other in jobs if other.uid != job.uid]
     reserved = (
         other.status.reservation.nodes
-        for other in jobs
-        if other.uid != job.uid
-        and other.status.reservation is not None
-        and other.status.reservation.attempt == other.status.attempt + 1
+        for other in others
+        if other.status.reservation is not None and other.status.reservation.attempt == other.status.attempt + 1
     )
-    return frozenset(node for nodes in reserved for node in nodes)
+    mine = _priority(world, job)
+    ready = (
+        other.status.plan.spares
+        for other in others
+        if other.status.plan is not None and other.status.started_at is not None and _priority(world, other) >= mine
+    )
+    return frozenset(node for nodes in chain(reserved, ready) for node in nodes)
+
+
+def _priority(world: World, job: Job) -> int:
+    return world.priority(job.spec.priority_class_name if job.spec is not None else None)

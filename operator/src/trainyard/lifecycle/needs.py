@@ -98,9 +98,9 @@ class Surroundings:
 
     wanted_by: the jobs whose reservations name this attempt as a victim; wanted_nodes: those that they wait for. blind: the
     operator reaches no launcher of several jobs at once, so silence is its own trouble. leaving: the job's namespace is being
-    deleted. reserved_nodes: those that others wait for. misfits: uids of pods of the last attempt that would be made otherwise
-    now. refusal: what the API server said when it would not take the next member of this attempt, "" where it took it.
-    moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same. outdated: whether
+    deleted. reserved_nodes: those that others wait for or hold ready. misfits: uids of pods of the last attempt that would be
+    made otherwise now. refusal: what the API server said when it would not take the next member of this attempt, "" where it took
+    it. moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same. outdated: whether
     that is so, or one of them is gone, before anything of the attempt was made. unlike: in what members' networks differ by what
     all found when they started, None until all have.
     """
