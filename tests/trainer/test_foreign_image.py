@@ -1,7 +1,7 @@
 """An image that has Python and torch and nothing of Trainyard: the launcher is one file beside it.
 
 The image is a virtual environment that sees this one's torch. What a cluster's name service does for the address of rank 0
-its sitecustomize does.
+a line in a .pth file does.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
     python = root / "venv" / "bin" / "python3"
     packages = next((root / "venv" / "lib").glob("python*/site-packages"))
     (packages / "torch.pth").write_text(str(Path(torch.__file__).parents[1]))  # whose own .pth files are not looked at
-    (packages / "sitecustomize.py").write_text(
-        "import os\nif 'RANK' in os.environ: os.environ['MASTER_ADDR'] = '127.0.0.1'\n"
+    # Not a sitecustomize: Debian's Python has one of its own, which comes first.
+    (packages / "names.pth").write_text(
+        "import os; 'RANK' in os.environ and os.environ.update(MASTER_ADDR='127.0.0.1')\n"
     )
     torchrun = python.with_name("torchrun")
     torchrun.write_text(f"#!{python}\nraise SystemExit('torchrun itself was started')\n")
