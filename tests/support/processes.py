@@ -180,6 +180,7 @@ def _child(work: Callable[[int], Any], rank: int, folder: Path, environment: Map
         reports = os.open(folder / f"rank-{rank}.reports", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.environ.update(environment)
         os.environ[REPORT_FD] = str(reports)
+        torch.set_num_threads(1)  # makes the pool of threads anew that a fork breaks, before two threads do so at once
         result = work(rank)
         (folder / f"rank-{rank}.result").write_bytes(pickle.dumps(result))
         code = int(result) if isinstance(result, int) and not isinstance(result, bool) else 0
