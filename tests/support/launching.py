@@ -33,6 +33,7 @@ from trainyard_trainer.report import Phase, Reporter
 RANK, LOCAL = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
 say = Reporter.from_environment(RANK)
 STOP = os.environ["TRAINYARD_STOP_FILE"]
+sys.stdout.reconfigure(line_buffering=True, write_through=False)  # a line at once, whoever else writes into the pipe
 
 def step(n):
     say.phase(Phase.TRAIN, n - 1)
@@ -127,8 +128,13 @@ class Launched:
         return decode_last_words((self.folder / "last-words").read_bytes())
 
     def says(self, text: str) -> bytes:
-        """Wait until a worker has printed something."""
-        return bytes(until(lambda: text.encode() in self.out and self.out, f"output {text!r}"))
+        """Wait until a worker has printed a line with something in it; all whole lines so far."""
+
+        def found() -> bytes | None:
+            lines = self.out[: self.out.rfind(b"\n") + 1]
+            return lines if text.encode() in lines else None
+
+        return bytes(until(found, f"output {text!r}"))
 
     def request(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None

@@ -138,13 +138,14 @@ def _wait_for_end(process: Process, seconds: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        if is_alive(process):
-            # A pidfd becomes readable when its process ends, child of ours or not.
+        stat = _stat(process.pid)
+        if stat is not None and stat.started_ticks == process.started_ticks:
+            # A pidfd becomes readable when its process ends, child of ours or not. Whose first thread is a zombie may still have
+            # others that hold its sockets.
             poller = select.poll()
             poller.register(handle, select.POLLIN)
-            poller.poll(seconds * 1000)
-        if is_alive(process):
-            return False
+            if not poller.poll(seconds * 1000):
+                return False
     finally:
         os.close(handle)
     _reap(process.pid)
