@@ -285,11 +285,6 @@ def namespaces() -> tuple[str, ...]:
     return tuple(line.split()[0] for line in shell.run("ip", "netns", "list").splitlines())
 
 
-def is_up(topology: Topology) -> bool:
-    """Whether every namespace and the host's link exist (not whether each is as it should be)."""
-    return set(topology.namespaces) <= set(namespaces()) and topology.host_link in _links(None)
-
-
 def _links(namespace: str | None) -> frozenset[str]:
     where = ("-n", namespace) if namespace else ()
     lines = shell.run("ip", *where, "-o", "link", "show").splitlines()

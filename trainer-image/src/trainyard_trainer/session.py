@@ -334,11 +334,6 @@ class Session:
         self._unwatch()
 
     @property
-    def save_every_seconds(self) -> float | None:
-        """The interval between saves as it is now; None where it is a number of steps, or nothing is saved."""
-        return self._measured.every_seconds(self._store.save_seconds if self._store else None)
-
-    @property
     def stall_seconds(self) -> float:
         """What the newest save has cost the training so far."""
         return self._measured.stall_seconds

@@ -73,11 +73,6 @@ class DataConfig(TrainerModel):
     """Most samples that a rank puts through the network at once; more are accumulated, in the same step."""
 
     @property
-    def all_sources(self) -> tuple[SourceConfig, ...]:
-        """The sources, `files` among them; none: the standard library's sources."""
-        return self.sources or ((SourceConfig(text=self.files),) if self.files else ())
-
-    @property
     def has_bytes(self) -> bool:
         """Whether there is text that is read as bytes."""
         return self.tokenizer is None and (not self.sources or any(source.text for source in self.sources))
