@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from typing import NamedTuple
 
 from trainyard.world.records import Job, World
 
@@ -31,25 +31,35 @@ def claims(jobs: Iterable[Job]) -> Mapping[tuple[str, int], Claim]:
     return found
 
 
-def waited_for(world: World, jobs: Iterable[Job], job: Job) -> frozenset[str]:
-    """Nodes that other jobs have reserved for their next attempt, or hold ready as spares where the job may not pass before them.
-    Only who has given its nodes back is asked for: its pods that live on could not keep somebody else from starting."""
-    if job.status.former is None:
+class Hold(NamedTuple):
+    """Nodes that a job, by uid, will need. priority: of those that have to keep off with it and below; None: everybody has to."""
+
+    uid: str
+    nodes: tuple[str, ...]
+    priority: int | None
+
+
+def holds(world: World, jobs: Iterable[Job]) -> tuple[Hold, ...]:
+    """What jobs have reserved for their next attempt, and what they hold ready as spares. Few do either, of however many jobs."""
+    found: list[Hold] = []
+    for job in jobs:
+        reservation, plan = job.status.reservation, job.status.plan
+        if reservation is not None and reservation.attempt == job.status.attempt + 1:
+            found.append(Hold(job.uid, reservation.nodes, None))
+        if plan is not None and plan.spares and job.status.started_at is not None and job.spec is not None:
+            found.append(Hold(job.uid, plan.spares, world.priority(job.spec.priority_class_name)))
+    return tuple(found)
+
+
+def waited_for(world: World, held: Iterable[Hold], job: Job) -> frozenset[str]:
+    """Nodes that others need before this job. Only who has given its nodes back is asked for: its pods that live on could not
+    keep somebody else from starting."""
+    if job.status.former is None or job.spec is None:
         return frozenset()
-    others = [other for other in jobs if other.uid != job.uid]
-    reserved = (
-        other.status.reservation.nodes
-        for other in others
-        if other.status.reservation is not None and other.status.reservation.attempt == other.status.attempt + 1
+    mine = world.priority(job.spec.priority_class_name)
+    return frozenset(
+        node
+        for hold in held
+        if hold.uid != job.uid and (hold.priority is None or hold.priority >= mine)
+        for node in hold.nodes
     )
-    mine = _priority(world, job)
-    ready = (
-        other.status.plan.spares
-        for other in others
-        if other.status.plan is not None and other.status.started_at is not None and _priority(world, other) >= mine
-    )
-    return frozenset(node for nodes in chain(reserved, ready) for node in nodes)
-
-
-def _priority(world: World, job: Job) -> int:
-    return world.priority(job.spec.priority_class_name if job.spec is not None else None)

@@ -16,7 +16,7 @@ from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.plan import encode
 from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
-from trainyard.cycle.claims import Claim, claims, waited_for
+from trainyard.cycle.claims import Claim, claims, holds, waited_for
 from trainyard.cycle.compared import compared
 from trainyard.cycle.grow import asked_to_grow, due_to_grow, may_grow
 from trainyard.cycle.marking import mark
@@ -52,7 +52,7 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
     pods = _by_job(world.pods.values())
     jobs = sorted(world.jobs.values(), key=lambda job: (job.created, job.namespace, job.name))
     gangs = {job.uid: muster(job, pods.get(job.uid, ()), world.answers, world.nodes, now) for job in jobs}
-    wanted = claims(jobs)
+    wanted, held = claims(jobs), holds(world, jobs)
     inventory = Inventory() if inventory is None else inventory
     inventory.refresh(world)
     tree = inventory.tree
@@ -64,7 +64,7 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
             around = Surroundings(
                 wanted_by=claim.by,
                 wanted_nodes=claim.nodes,
-                reserved_nodes=waited_for(world, jobs, job),
+                reserved_nodes=waited_for(world, held, job),
                 misfits=misfits(world, job, gang),
                 blind=blind,
                 leaving=world.namespace_leaving(job.namespace),
