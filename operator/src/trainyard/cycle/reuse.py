@@ -32,14 +32,20 @@ def reused(world: World, job: Job, nodes: Sequence[str], parties: Parties) -> Re
     if not kept:
         return {}
     other = {pod.uid for pod in _misfits(world, job, nodes, kept)}
-    left = [pod for pod in kept if pod.uid not in other]
+    left: dict[
+        str, list[tuple[int, Pod]]
+    ] = {}  # by node, so that a gang that moved is not looked through for each of its ranks
+    for pod in kept:
+        if pod.uid not in other and pod.membership is not None:
+            left.setdefault(pod.membership.node, []).append((pod.membership.rank, pod))
     found: dict[int, Pod] = {}
     for exact in (True, False):
         for rank, node in enumerate(nodes):
-            pod = next((one for one in left if _plays(one, node, rank if exact else None)), None)
-            if rank not in found and pod is not None:
-                found[rank] = pod
-                left.remove(pod)
+            here = left.get(node, [])
+            one = next((one for one in here if not exact or one[0] == rank), None)
+            if rank not in found and one is not None:
+                found[rank] = one[1]
+                here.remove(one)
     return found
 
 
@@ -62,11 +68,6 @@ def plans_left(gang: Gang, attempt: int, again: Reused) -> tuple[int, ...]:
     made = {attempt, *(pod.membership.made for pod in gang.others if pod.membership is not None)}
     mounted = {pod.membership.made for pod in again.values() if pod.membership is not None}
     return tuple(sorted(n for n in made - mounted if n > 0))
-
-
-def _plays(pod: Pod, node: str, rank: int | None) -> bool:
-    says = pod.membership
-    return says is not None and says.node == node and (rank is None or says.rank == rank)
 
 
 def _misfits(world: World, job: Job, nodes: Iterable[str], pods: Iterable[Pod]) -> list[Pod]:
