@@ -1,10 +1,13 @@
 """The ranks of a gang compared: the one that the others wait for is named, by its node, and who waits is not blamed."""
 
+from statistics import median
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pretend import Pretend
 from trainyard.contract.status import At
+from trainyard.lifecycle.compare import median_without
 
 
 def running(places, nodes=4, **spec):
@@ -117,3 +120,11 @@ def test_where_nobody_stands_out_the_first_that_gave_up_is_named():
     cluster._end(cluster.pod("v-1"), 76, "Error")
     cluster.until(lambda: cluster.status("v").last_failure is not None)
     assert cluster.status("v").last_failure.node == node
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=12), st.data())
+def test_the_median_of_the_others_is_that_of_the_list_without_one(values, data):
+    one = data.draw(st.sampled_from(values))
+    others = sorted(values)
+    others.remove(one)
+    assert median_without(sorted(values), one) == median(others)

@@ -5,9 +5,10 @@ Each launcher says where its own workers are; only the operator sees all of them
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
 from trainyard.contract.status import At
@@ -42,20 +43,32 @@ def straggler(gang: Gang, attempt: int, mesh: Mapping[str, int], known: int | No
     places = [(at, seat) for seat in gang.seats for at in _said(seat, attempt)]
     ranks = len(places) and max(at.rank for at, _ in places) + 1
     stage = max(1, ranks // max(1, mesh.get("pipeline", 1)))
+    alike: dict[int, list[float]] = defaultdict(list)  # by pipeline stage; where each is one rank, all are compared
+    for at, _ in places:
+        if at.own_seconds:
+            alike[at.rank // stage if stage > 1 else 0].append(at.own_seconds)
+    for times in alike.values():
+        times.sort()
     slow: list[Straggler] = []
     for at, seat in places:
-        peers = [
-            other.own_seconds
-            for other, _ in places
-            if other is not at and other.own_seconds and (stage == 1 or other.rank // stage == at.rank // stage)
-        ]
-        if not peers or not at.own_seconds:
+        times = alike[at.rank // stage if stage > 1 else 0]
+        if not at.own_seconds or len(times) < 2:
             continue
-        usual = median(peers)
+        usual = median_without(times, at.own_seconds)
         found = Straggler(at.rank, _node(seat), at.own_seconds / usual, at.own_seconds, usual)
         if found.times >= (AGAIN if at.rank == known else SLOWER):
             slow.append(found)
     return max(slow, key=lambda one: (one.rank == known, one.times), default=None)
+
+
+def median_without(values: Sequence[float], one: float) -> float:
+    """The median of sorted values without one of them; there are at least two. Told by position: a gang has thousands."""
+    at, left = bisect_left(values, one), len(values) - 1
+
+    def kept(n: int) -> float:
+        return values[n if n < at else n + 1]
+
+    return kept(left // 2) if left % 2 else (kept(left // 2 - 1) + kept(left // 2)) / 2
 
 
 @dataclass(frozen=True, slots=True)
