@@ -13,7 +13,7 @@ from trainyard.contract.plan import digest
 from trainyard.network.choice import described
 from trainyard.network.derive import derive
 from trainyard.network.settings import Setting, Settings, Source
-from trainyard.render.pod import form, pinned, pod, pods, trial_pod
+from trainyard.render.pod import forms, pinned, pod, pods, trial_pod
 from trainyard.world.selection import admits
 
 GOLDEN = Path(__file__).with_name("pod.yaml")
@@ -64,7 +64,7 @@ def test_a_whole_pod_as_it_goes_to_the_api_server():
     expected = yaml.safe_load(GOLDEN.read_text())
     expected["metadata"]["annotations"]["trainyard.dev/plan-digest"] = digest(plan)
     expected["metadata"]["annotations"]["trainyard.dev/made-for-attempt"] = "2"
-    expected["metadata"]["annotations"]["trainyard.dev/form"] = form(job, "a2-0", derive(described(fabric), job.spec))
+    expected["metadata"]["annotations"]["trainyard.dev/form"] = forms(job, derive(described(fabric), job.spec))("a2-0")
     assert made == expected
 
 

@@ -8,7 +8,7 @@ from trainyard.cycle.parties import Parties, usage_of
 from trainyard.cycle.room import Room
 from trainyard.lifecycle.gang import Gang, is_open
 from trainyard.network.derive import settings_for
-from trainyard.render.pod import form
+from trainyard.render.pod import forms
 from trainyard.world.capacity import place_of
 from trainyard.world.demand import Demand
 from trainyard.world.records import Job, Pod, World
@@ -73,15 +73,5 @@ def plans_left(gang: Gang, attempt: int, again: Reused) -> tuple[int, ...]:
 def _misfits(world: World, job: Job, nodes: Iterable[str], pods: Iterable[Pod]) -> list[Pod]:
     assert job.spec is not None
     known = [world.nodes[name] for name in dict.fromkeys(nodes) if name in world.nodes]
-    settings = settings_for(job.spec, known, world.fabrics)
-    forms: dict[str, str] = {}
-    found: list[Pod] = []
-    for pod in pods:
-        if pod.membership is None:
-            continue
-        node = pod.membership.node
-        if node not in forms:
-            forms[node] = form(job, node, settings, world.launcher_image)
-        if pod.membership.form != forms[node]:
-            found.append(pod)
-    return found
+    form = forms(job, settings_for(job.spec, known, world.fabrics), world.launcher_image)
+    return [pod for pod in pods if pod.membership is not None and pod.membership.form != form(pod.membership.node)]

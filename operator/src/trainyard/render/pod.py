@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from trainyard.api import names
 from trainyard.api.template import mount_path, pod_spec, trainer_container
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.contract.plan import Plan, digest
-from trainyard.network.settings import Settings
+from trainyard.network.settings import Setting, Settings
 from trainyard.render import channel, launcher
 from trainyard.render.env import environment
 from trainyard.render.objects import metadata
@@ -52,7 +52,7 @@ def pods(
     whom everybody else asks.
     """
     made_from = digest(plan)  # of the whole plan, so once for all of them
-    plan_map = names.plan_name(job.name, plan.attempt)
+    plan_map, form = names.plan_name(job.name, plan.attempt), forms(job, settings, launcher_image)
     for rank in ranks:
         member = plan.members[rank]
         labels = {
@@ -64,17 +64,28 @@ def pods(
             names.ANNOTATION_NODE: member.node,
             names.ANNOTATION_PLAN: made_from,
             names.ANNOTATION_MADE: str(plan.attempt),
-            names.ANNOTATION_FORM: form(job, member.node, settings, launcher_image),
+            names.ANNOTATION_FORM: form(member.node),
         }
         made = _pod(job, plan.pod(rank), plan_map, settings.on(member.node), labels, annotations, launcher_image)
         spec = {**made["spec"], "affinity": pinned(made["spec"].get("affinity"), member.node)}
         yield {**made, "metadata": {**made["metadata"], "finalizers": [names.FINALIZER_POD]}, "spec": spec}
 
 
-def form(job: Job, node: str, settings: Settings, launcher_image: str = "") -> str:
-    """A digest of all of a member's pod on a node that is not its identity: a pod of another form is not kept."""
-    made = _pod(job, job.name, names.plan_name(job.name, 0), settings.on(node), {}, {}, launcher_image)
-    return hashlib.sha256(json.dumps(made, sort_keys=True, default=str).encode()).hexdigest()[:16]
+def forms(job: Job, settings: Settings, launcher_image: str = "") -> Callable[[str], str]:
+    """By node, a digest of all of a member's pod that is not its identity: a pod of another form is not kept.
+
+    Made once for all nodes that need the same settings, which most often are all there are.
+    """
+    known: dict[tuple[Setting, ...], str] = {}
+
+    def form(node: str) -> str:
+        own = settings.by_node.get(node, ())
+        if own not in known:
+            made = _pod(job, job.name, names.plan_name(job.name, 0), settings.on(node), {}, {}, launcher_image)
+            known[own] = hashlib.sha256(json.dumps(made, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        return known[own]
+
+    return form
 
 
 def pod(job: Job, plan: Plan, rank: int, settings: Settings, launcher_image: str = "") -> Manifest:
