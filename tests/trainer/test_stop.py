@@ -114,6 +114,16 @@ def test_a_stop_during_a_data_stall_ends_all_after_the_step_that_is_done(tmp_pat
     assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
     assert commits(tmp_path) == [(1, from_step - 1)]
     assert steps(ended[0].reports) == steps(ended[1].reports) == list(range(1, from_step))
+    phases = [report.phase for report in ended[1].reports if isinstance(report, PhaseChanged)]
+    assert phases[phases.index(Phase.DATA) + 1] is (Phase.WARM_UP if from_step == 1 else Phase.TRAIN)
+
+
+def test_a_volume_that_dies_behind_the_last_samples_keeps_nobody_from_the_end(tmp_path):
+    shared = plan_file(tmp_path / "plan.json", tmp_path / "checkpoints", ranks=2, trainer={**TINY, "steps": 2})
+    given = dict.fromkeys(range(2), shared)
+    ended = run(lambda rank: stalls(rank, 3, tmp_path), 2, tmp_path / "gang", environments=given)
+    assert [end.code for end in ended] == [Exit.DONE] * 2, ended[0].output
+    assert commits(tmp_path) == [(1, 2)]
 
 
 def lingers(rank, phase, folder):

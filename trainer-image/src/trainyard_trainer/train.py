@@ -94,8 +94,9 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     utilization = Utilization.of(config, session.device, session.ranks)
     ledger = Ledger(session.mesh, places)
     ahead = Ahead(batches, session.asked_to_stop, session.report)
-    ahead.fetch(first)
-    ahead.wait(step)
+    if step < config.steps:
+        ahead.fetch(first)
+        ahead.wait(step, Phase.WARM_UP)
     while step < config.steps and not session.should_stop():
         started = time.perf_counter()
         step += 1
@@ -103,9 +104,10 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
         counted = step == first + COUNTED_STEP - 1
         with ledger.counting(counted):
             micro_batches = ahead.take(step)
-            ahead.fetch(step + 1)
+            if step < config.steps:
+                ahead.fetch(step + 1)
             mine = spread.learn(micro_batches, batches.global_tokens, scaler.scale)
-        data_seconds = ahead.wait(step - 1)
+        data_seconds = ahead.wait(step - 1, Phase.WARM_UP if step == first else Phase.TRAIN)
         with ledger.counting(counted, together=True):
             sums = session.sum_over_ranks(mine, spread.norm_squared(), batches.part_of_tokens(micro_batches))
         while scaler.overflows(*sums[:2]):

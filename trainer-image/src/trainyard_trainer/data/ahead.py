@@ -35,15 +35,16 @@ class Ahead:
         self._there.clear()
         threading.Thread(target=self._run, args=(step,), name=f"samples-{step}", daemon=True).start()
 
-    def wait(self, done: int) -> float:
-        """Until they are there, or this rank is asked to stop; the answer is how long that took. done: steps that are."""
+    def wait(self, done: int, then: Phase) -> float:
+        """Until they are there, or this rank is asked to stop; the answer is how long that took. done: steps that are. then: the
+        phase that a wait worth telling interrupts: the first step's patience is not that of the others."""
         began, said = time.perf_counter(), False
         while not self._there.wait(POLL_SECONDS) and not self._stop_asked():
             if not said and time.perf_counter() - began > STALL_SECONDS:
                 self._report.phase(Phase.DATA, done)
                 said = True
         if said:
-            self._report.phase(Phase.TRAIN, done)
+            self._report.phase(then, done)
         return time.perf_counter() - began
 
     def take(self, step: int) -> Sequence[Batch]:
