@@ -48,14 +48,16 @@ def bin_file(path, tokens, magic=20240520, version=1, kind="<u2", says=None):
     return str(path)
 
 
-def megatron(path, documents, code=8, kind="<u2"):
+def megatron(path, documents, code=8, kind="<u2", firsts=None):
+    """Sequences, each a document of its own; or documents that begin with the sequences `firsts`, whose last is the end."""
     tokens = [token for document in documents for token in document]
     path.write_bytes(np.array(tokens, kind).tobytes())
     lengths = [len(document) for document in documents]
     pointers = np.cumsum([0, *lengths[:-1]]) * np.dtype(kind).itemsize
-    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(lengths) + 1)
+    firsts = range(len(lengths) + 1) if firsts is None else firsts
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(firsts))
     index += np.array(lengths, "<i4").tobytes() + pointers.astype("<i8").tobytes()
-    path.with_suffix(".idx").write_bytes(index + np.arange(len(lengths) + 1, dtype="<i8").tobytes())
+    path.with_suffix(".idx").write_bytes(index + np.array(firsts, "<i8").tobytes())
     return str(path)
 
 
@@ -165,6 +167,12 @@ def test_each_form_of_token_file_is_mapped_and_not_read(tmp_path):
     assert all_of(corpus({"tokens": [f"{tmp_path}/*.npy", f"{tmp_path}/[bc].bin"]})) == (rows * 3, [0, 5, 10])
 
 
+def test_documents_of_megatron_are_of_as_many_sequences_as_its_index_says(tmp_path):
+    sequences = [[1, 2], [3, 4, 5], [6, 7, 8, 9]]
+    found = corpus({"tokens": [megatron(tmp_path / "m.bin", sequences, firsts=[0, 2, 3])]})
+    assert all_of(found) == ([*range(1, 10)], [0, 5])
+
+
 def test_a_digest_is_of_the_size_and_of_what_is_looked_at(tmp_path):
     rows = np.arange(2_000_000) % 1000
     digests = set()
@@ -204,8 +212,13 @@ def test_a_token_file_that_is_empty_cut_off_or_of_another_kind_is_refused_by_nam
     documents = megatron(tmp_path / "m.bin", [[1, 2], [3]])
     (tmp_path / "m.bin").write_bytes(b"\0" * 4)
     assert "has 4 bytes, and its index says 3 tokens, which are 6" in refused({"tokens": [documents]})
-    index.write_bytes(index.read_bytes()[:40])
-    assert "m.idx is cut off: 2 documents do not fit in it" in refused({"tokens": [documents]})
+    for size in (-8, 40):
+        index.write_bytes(index.read_bytes()[:size])
+        assert "m.idx is cut off: 2 sequences and 3 document indices do not fit in it" in refused(
+            {"tokens": [documents]}
+        )
+    wrong = megatron(tmp_path / "n.bin", [[1, 2], [3]], firsts=[0, 3, 2])
+    assert "n.idx has documents that begin at sequence 0 to 3, and 2 sequences" in refused({"tokens": [wrong]})
     index.write_bytes(b"other")
     assert "m.idx beside it is not an index of Megatron-LM" in refused({"tokens": [documents]})
 

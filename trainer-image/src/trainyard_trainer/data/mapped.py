@@ -2,7 +2,7 @@
 
     .npy             one axis of uint16 or uint32
     .bin             with the header of llm.c: 256 numbers of 4 bytes, of which the first three are magic, version and tokens
-    .bin and .idx    of Megatron-LM: documents, whose lengths the .idx holds
+    .bin and .idx    of Megatron-LM: documents, of one or several sequences; the .idx holds where they begin
     .bin             of tokens alone, of a type that has to be said (nanoGPT)
 
 Numbers are little-endian. A file that is shorter than its header says has been cut off, and is refused.
@@ -99,22 +99,32 @@ def _megatron(path: Path, where: str) -> Piece:
         raise BadConfiguration(
             f"{where}: {path.with_suffix('.idx')} beside it is not an index of Megatron-LM, or is cut off"
         )
-    version, code, sequences, _ = struct.unpack_from("<QBQQ", index, len(_MEGATRON))
+    version, code, sequences, documents = struct.unpack_from("<QBQQ", index, len(_MEGATRON))
     kind = _MEGATRON_KINDS.get(code)
     if version != 1 or kind is None:
         raise BadConfiguration(
             f"{where}: {path.with_suffix('.idx')} has version {version} and type {code}; read are version 1 of types "
             f"{', '.join(map(str, _MEGATRON_KINDS))}"
         )
-    if len(index) < fixed + 12 * sequences:
+    if len(index) < fixed + 12 * sequences + 8 * documents:
         raise BadConfiguration(
-            f"{where}: {path.with_suffix('.idx')} is cut off: {sequences} documents do not fit in it"
+            f"{where}: {path.with_suffix('.idx')} is cut off: {sequences} sequences and {documents} document indices do not "
+            "fit in it"
         )
     lengths = np.frombuffer(index, "<i4", sequences, fixed)
     tokens = int(lengths.sum(dtype=np.int64))
     _whole(where, path.stat().st_size, tokens * kind.itemsize, f"its index says {tokens} tokens")
-    begins = np.cumsum(lengths, dtype=np.int64) - lengths
-    return Piece(_map(path, kind, 0, tokens), where, begins[lengths > 0])
+    starts = np.append(np.cumsum(lengths, dtype=np.int64) - lengths, tokens)
+    firsts = np.frombuffer(index[fixed + 12 * sequences :], "<i8", documents)[
+        :-1
+    ]  # the last is where the last document ends
+    if len(firsts) and not 0 <= firsts.min() <= firsts.max() <= sequences:
+        raise BadConfiguration(
+            f"{where}: {path.with_suffix('.idx')} has documents that begin at sequence {firsts.min()} to {firsts.max()}, and "
+            f"{sequences} sequences; write it again"
+        )
+    begins = np.unique(np.append(0, starts[firsts]))
+    return Piece(_map(path, kind, 0, tokens), where, begins[begins < tokens])
 
 
 def _whole(where: str, size: int, expected: int, said: str) -> None:
