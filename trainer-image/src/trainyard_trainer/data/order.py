@@ -70,14 +70,17 @@ def share(ids: NDArray[np.int64], rank: int, ranks: int) -> NDArray[np.int64]:
 
 
 def apportion(weights: Sequence[float], places: int) -> list[int]:
-    """How many of so many places each weight gets: at least one, and their sum is `places` (largest remainder; Hamilton 1792)."""
-    free = places - len(weights)
-    exact = [weight / sum(weights) * free for weight in weights]
+    """How many of so many places each weight gets; their sum is `places` (largest remainder; Hamilton 1792). A weight too small
+    for one place gets one all the same, at the cost of the largest share."""
+    exact = [weight / sum(weights) * places for weight in weights]
     shares = [int(share) for share in exact]
     left = sorted(range(len(weights)), key=lambda n: (shares[n] - exact[n], n))
-    for n in left[: free - sum(shares)]:
+    for n in left[: places - sum(shares)]:
         shares[n] += 1
-    return [share + 1 for share in shares]
+    for n in [n for n, share in enumerate(shares) if not share]:
+        shares[n] += 1
+        shares[shares.index(max(shares))] -= 1
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
