@@ -59,7 +59,7 @@ if os.environ["TORCHELASTIC_RUN_ID"].endswith("-1"): step(1); save(1); wait_for(
 step(2); until_stopped(); save_and_leave(2)
 """
     members = tuple(Member(n, f"{'node' * 12}-{n:05}") for n in range(5000))
-    later = encode(a_plan(attempt=2, nodes=5000, members=members))
+    later = encode(a_plan(attempt=2, nodes=5000, members=members)).encode()
     with launched(tmp_path, script, environment={env.CONTROL_KEY_FILE: str(key)}, stays=60) as launcher:
         address = "127.0.0.1", launcher.port
         async with (
@@ -80,7 +80,7 @@ step(2); until_stopped(); save_and_leave(2)
             said = await wait_until(status, lambda s: isinstance(s, Status) and s.step == 2, what="the next attempt")
             assert (said.attempt, said.plan_digest, said.ended) == (2, digest(decode(later)), None)
             assert isinstance(await operator.plan(POD, later), Status), "sent once more, it is what the launcher does"
-            other = encode(a_plan(attempt=2, rendezvous_port=29501))
+            other = encode(a_plan(attempt=2, rendezvous_port=29501)).encode()
             refused = await operator.plan(POD, other)
             assert (refused.refused, "attempt: 2 is not after 2" in refused.error) == (True, True)
         launcher.process.kill()

@@ -125,8 +125,8 @@ class HandPlan:
     job_uid: str
     pod_uid: str
     ip: str
-    plan: str
-    """The text of plan.json."""
+    plan: bytes
+    """plan.json, the same bytes for all members: a gang of thousands shares them."""
 
 
 @dataclass(frozen=True, slots=True)

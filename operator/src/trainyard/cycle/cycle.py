@@ -32,6 +32,7 @@ from trainyard.lifecycle.decide import decide, left_alone
 from trainyard.lifecycle.gang import Gang, abandoned, muster
 from trainyard.lifecycle.goodput import settle
 from trainyard.lifecycle.needs import Decision, Surroundings
+from trainyard.lifecycle.repair import comes_back_at_once
 from trainyard.topology.moved import moved
 from trainyard.topology.tree import Tree
 from trainyard.world.inventory import Inventory
@@ -64,8 +65,8 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
             around = Surroundings(
                 wanted_by=claim.by,
                 wanted_nodes=claim.nodes,
-                reserved_nodes=waited_for(world, held, job),
-                misfits=misfits(world, job, gang),
+                reserved_nodes=waited_for(world, held, job) if _follows(job, gang, now) else frozenset(),
+                misfits=misfits(world, job, gang) if _follows(job, gang, now) else frozenset(),
                 blind=blind,
                 leaving=world.namespace_leaving(job.namespace),
                 refusal=_refusal(world, job, gang),
@@ -129,6 +130,11 @@ def _blind(gangs: Iterable[Gang], now: float) -> bool:
             asked += 1
             quiet += now - max(times) > deadlines.SILENT / 2
     return quiet >= 2 and quiet * 2 > asked
+
+
+def _follows(job: Job, gang: Gang, now: float) -> bool:
+    """Whether another attempt may begin at once in pods of the last one."""
+    return comes_back_at_once(job.status, now) and any(pod.live for pod in gang.others)
 
 
 def _unborn(job: Job, gang: Gang) -> bool:
@@ -198,7 +204,7 @@ def _write(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> list[
 
 def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decision) -> list[act.Action]:
     todo: list[act.Action] = []
-    plan: str | None = None
+    plan: bytes | None = None
     for need in decision.needs:
         match need:
             case life.HoldJob():
@@ -227,9 +233,9 @@ def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decisio
     return todo
 
 
-def _text_of_plan(world: World, tree: Tree, job: Job) -> str:
+def _text_of_plan(world: World, tree: Tree, job: Job) -> bytes:
     plan = plan_of(world, tree, job)
-    return encode(plan) if plan is not None else ""
+    return encode(plan).encode() if plan is not None else b""
 
 
 def _orphans(world: World, now: float) -> list[act.Turn]:

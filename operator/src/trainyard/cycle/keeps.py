@@ -12,6 +12,7 @@ from trainyard.cycle.room import Keep
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Decision
 from trainyard.lifecycle.outcome import Outcome
+from trainyard.lifecycle.repair import comes_back_at_once
 from trainyard.world.records import Job, World
 
 AGAIN: Final = "which takes its place again"
@@ -56,11 +57,3 @@ def _comes_back(spec: TrainingJobSpec, status: TrainingJobStatus, left: Collecti
     if status.stop.reason == Reason.PREEMPTED:
         return spec.fewest_nodes <= len(left)
     return status.stop.reason == Reason.DISRUPTED
-
-
-def comes_back_at_once(status: TrainingJobStatus, now: float) -> bool:
-    """Whether the nodes of the attempt that ended are kept: not while the job backs off for longer than that would last."""
-    former = status.former
-    if former is None or former.attempt != status.attempt or now >= former.until:
-        return False
-    return status.not_before is None or status.not_before < former.until

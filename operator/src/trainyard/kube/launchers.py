@@ -132,9 +132,9 @@ class LauncherClient:
         """POST /v1/stop; where the launcher took it, it says how it stands."""
         return await self._ask("POST", requests.PATH_STOP, requests.encode_stop(stop), pod)
 
-    async def plan(self, pod: Pod, plan: str) -> Status | Unanswered:
+    async def plan(self, pod: Pod, plan: bytes) -> Status | Unanswered:
         """POST /v1/plan: the next attempt begins in that pod; where the launcher took it, it says how it stands."""
-        return await self._ask("POST", requests.PATH_PLAN, plan.encode(), pod, max(self._seconds, PLAN_SECONDS))
+        return await self._ask("POST", requests.PATH_PLAN, plan, pod, max(self._seconds, PLAN_SECONDS))
 
     async def _ask(
         self, method: str, path: str, body: bytes, pod: Pod, seconds: float | None = None
@@ -193,6 +193,7 @@ class Poller:
         self._due: dict[str, float] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._doubtful: set[str] = set()
+        self._hurried: dict[str, int] = {}  # by job uid, the attempt whose first end was heard of
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -212,6 +213,9 @@ class Poller:
         """
         pods = {uid: pod for uid, pod in self._mirror.members.items() if can_answer(pod)}
         self._due = {uid: self._due.get(uid, now) for uid in pods}
+        if self._hurried:
+            jobs = {pod.membership.job_uid for pod in pods.values() if pod.membership is not None}
+            self._hurried = {job: attempt for job, attempt in self._hurried.items() if job in jobs}
         eager = {uid for uid, pod in pods.items() if expected(pod, self._mirror.answers.get(uid))}
         waiting = sorted((at, uid) for uid, at in self._due.items() if at <= now and uid not in self._asking)
         by_standing: dict[Standing, list[str]] = {standing: [] for standing in Standing}
@@ -239,8 +243,8 @@ class Poller:
                 self._mirror.answer(pod.uid, replace(known, error=said.error))
             else:
                 self._observer.polled("ok")
-                if said.ended is not None and (known.status is None or known.status.ended is None):
-                    self._hurry(pod)
+                if said.ended is not None:
+                    self._hurry(pod, said.attempt)
                 self._mirror.answer(pod.uid, replace(known, status=said, time=now, error=""))
         except Exception:
             log.exception("asking %s/%s: unexpected", pod.namespace, pod.name)
@@ -248,9 +252,13 @@ class Poller:
             del self._asking[pod.uid]
             self._doubtful.discard(pod.uid)
 
-    def _hurry(self, pod: Pod) -> None:
-        """Ask all others of its gang at once: they end within a moment of each other, and who was first is to be told."""
+    def _hurry(self, pod: Pod, attempt: int) -> None:
+        """Ask all others of its gang at once, when the first of an attempt has ended: they end within a moment of each other,
+        and who was first is to be told."""
         assert pod.membership is not None
+        if self._hurried.get(pod.membership.job_uid) == attempt:
+            return
+        self._hurried[pod.membership.job_uid] = attempt
         now = time.monotonic()
         for other in self._mirror.members.values():
             if (

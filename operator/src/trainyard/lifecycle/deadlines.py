@@ -32,7 +32,8 @@ PLAUSIBLE: Final = 60.0
 UNREACHED: Final = 30.0
 """A launcher that never answered, counted from the start of its container and from our first question: only signals are left."""
 HEARD: Final = 15.0
-"""Since its last answer, for a launcher to be counted on when its gang failed. Each is asked every 10 s at least."""
+"""Since its last answer, for a launcher to be counted on when its gang failed. Each is asked every 10 s at least, unless there
+are thousands."""
 GATHER: Final = 2.0
 """From the first failure that is heard of until it is judged, while there are members that still run: who failed first is told
 from those that lost their peer by the time at which they did, and they end within a moment of each other."""
@@ -68,6 +69,11 @@ HANDOVER: Final = 15.0
 def handover(members: int) -> float:
     """The same for a gang: each is sent the whole plan, which takes its time where there are thousands."""
     return HANDOVER + 0.02 * members
+
+
+def heard(members: int) -> float:
+    """HEARD for a gang: the poller begins 240 questions a second (kube.launchers), so it takes a while to come round."""
+    return HEARD + members / 200
 
 
 def back_off(fruitless: int) -> float:

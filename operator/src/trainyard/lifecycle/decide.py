@@ -172,7 +172,8 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
         going += ask_to_leave(gang, status.stop, now)
     else:
         going += hand_over(gang, now)
-    made = () if status.reservation is None or leaving else (MakeMembers(),)
+    unmade = any(seat.pod is None for seat in gang.seats)
+    made = (MakeMembers(),) if status.reservation is not None and unmade and not leaving else ()
     named = () if status.roster is None or leaving else relabel(gang, status)
     # The first need that the API server refuses ends the turn: who has to leave must not wait for what can be tidied up later,
     # and new pods come last, since the old ones may take the quota that they need.
@@ -282,7 +283,7 @@ def _next_deadline(job: Job, gang: Gang, status: TrainingJobStatus, now: float) 
     if any(not seat.taken for seat in gang.seats):
         due.append(now + deadlines.ASK_AGAIN)
     if status.ending is not None:
-        due.append(now + deadlines.HEARD)
+        due.append(now + deadlines.heard(len(gang.seats)))
     later = [instant for instant in due if instant > now]
     return min(later, default=None)
 

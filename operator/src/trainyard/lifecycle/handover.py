@@ -16,7 +16,7 @@ from trainyard.lifecycle import deadlines, roster
 from trainyard.lifecycle.gang import Gang, Seat, overdue
 from trainyard.lifecycle.needs import Surroundings
 from trainyard.lifecycle.outcome import Outcome, Verdict
-from trainyard.lifecycle.repair import lost
+from trainyard.lifecycle.repair import comes_back_at_once, lost
 from trainyard.world.records import Job, Pod, Running
 
 _ENDS: Final = (Outcome.FAILED, Outcome.LOST, Outcome.UNFIT)
@@ -31,7 +31,7 @@ def staying(
     """The node ranks whose pods stay where the verdict ends the attempt."""
     if status.stop is not None or not _in_place(job, around, verdict):
         return frozenset()
-    out = lost(job.with_status(status), gang, verdict, now)
+    out = frozenset(lost(job.with_status(status), gang, verdict, now))
     return frozenset(seat.rank for seat in gang.seats if _can_stay(seat, out, job, now))
 
 
@@ -56,7 +56,7 @@ def _can_stay(seat: Seat, out: Collection[str], job: Job, now: float) -> bool:
     if seat.answer is None:
         return bool(pod.ip)
     heard = seat.answer.time if seat.said is not None else seat.answer.asked
-    return now - heard <= deadlines.HEARD
+    return now - heard <= deadlines.heard(roster.size(job))
 
 
 def settled(seat: Seat, staying: Collection[int], now: float) -> bool:
@@ -66,20 +66,19 @@ def settled(seat: Seat, staying: Collection[int], now: float) -> bool:
 
 def spared(job: Job, pods: Iterable[Pod], around: Surroundings, now: float) -> tuple[Pod, ...]:
     """Of the pods of an attempt that is over those that the next may begin in, by member; () where none follows at once."""
-    status, former = job.status, job.status.former
-    if former is None or former.attempt != status.attempt or now >= former.until or job.deleted is not None:
+    former = job.status.former
+    if former is None or not comes_back_at_once(job.status, now) or job.deleted is not None:
         return ()
-    later = status.not_before is not None and status.not_before >= former.until
-    if job.spec is None or job.spec.suspend or around.leaving or later:
+    if job.spec is None or job.spec.suspend or around.leaving:
         return ()
-    playing = frozenset(roster.numbers(job))
+    playing, there = frozenset(roster.numbers(job)), frozenset(former.nodes)
     out = {*former.lost, *around.reserved_nodes}  # and of another form: what it would be made as now is not what it is
     found = [
         pod
         for pod in pods
         if pod.membership is not None
         and pod.membership.member in playing
-        and pod.membership.node in former.nodes
+        and pod.membership.node in there
         and pod.membership.node not in out
         and pod.uid not in around.misfits
         and _lives(pod)

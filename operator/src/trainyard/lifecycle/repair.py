@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainyard.api.conditions import Reason
-from trainyard.api.training_job import Former
+from trainyard.api.training_job import Former, TrainingJobStatus
 from trainyard.lifecycle import deadlines, unfit
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.outcome import Outcome, Verdict
@@ -37,6 +37,14 @@ def former(job: Job, gang: Gang, verdict: Verdict, now: float, wanted: frozenset
         lost=tuple(dict.fromkeys([*lost(job, gang, verdict, now), *(node for node in nodes if node in wanted)])),
         until=now + deadlines.RESERVATION,
     )
+
+
+def comes_back_at_once(status: TrainingJobStatus, now: float) -> bool:
+    """Whether the nodes of the attempt that ended are kept: not while the job backs off for longer than that would last."""
+    former = status.former
+    if former is None or former.attempt != status.attempt or now >= former.until:
+        return False
+    return status.not_before is None or status.not_before < former.until
 
 
 def _stays(job: Job, verdict: Verdict, left: Sequence[str]) -> bool:
