@@ -109,6 +109,12 @@ def is_alive(process: Process) -> bool:
     return stat is not None and stat.alive and stat.started_ticks == process.started_ticks
 
 
+def _same(process: Process) -> bool:
+    """Whether the pid is still this very process's. It is while its first thread is a zombie too, and that may have others."""
+    stat = _stat(process.pid)
+    return stat is not None and stat.started_ticks == process.started_ticks
+
+
 def send_signal(process: Process, number: signal.Signals) -> None:
     """Does nothing if the process is gone."""
     try:
@@ -117,7 +123,7 @@ def send_signal(process: Process, number: signal.Signals) -> None:
         return
     try:
         with suppress(ProcessLookupError):
-            if is_alive(process):
+            if _same(process):
                 signal.pidfd_send_signal(handle, number)
     finally:
         os.close(handle)
@@ -138,10 +144,9 @@ def _wait_for_end(process: Process, seconds: float) -> bool:
     except ProcessLookupError:
         return True
     try:
-        stat = _stat(process.pid)
-        if stat is not None and stat.started_ticks == process.started_ticks:
-            # A pidfd becomes readable when its process ends, child of ours or not. Whose first thread is a zombie may still have
-            # others that hold its sockets.
+        if _same(process):
+            # A pidfd becomes readable when all threads of its process have ended, child of ours or not: until then others than a
+            # first one that is a zombie hold its sockets.
             poller = select.poll()
             poller.register(handle, select.POLLIN)
             if not poller.poll(seconds * 1000):

@@ -18,6 +18,13 @@ STUBBORN = (
     "-c",
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)",
 )
+LEFT_BY_ITS_FIRST_THREAD = (
+    sys.executable,
+    "-c",
+    "import ctypes, threading, time\n"
+    "threading.Thread(target=time.sleep, args=(600,)).start()\n"
+    "ctypes.CDLL(None).pthread_exit(None)",
+)
 
 
 @pytest.fixture
@@ -42,6 +49,14 @@ def test_a_process_that_ignores_sigterm_is_killed_after_its_grace(run_dir: Path)
     processes.wait_until(lambda: "deaf" in stubborn.log.read_text(), "its handler", deadline_seconds=20)
     processes.stop(stubborn, grace_seconds=0.2)
     assert not processes.is_alive(stubborn)
+
+
+def test_a_process_whose_first_thread_ended_is_killed_with_those_it_left(run_dir: Path):
+    left = processes.start(run_dir, "left", LEFT_BY_ITS_FIRST_THREAD)
+    processes.wait_until(lambda: not processes.is_alive(left), "the end of its first thread", deadline_seconds=20)
+    [other] = {int(task.name) for task in Path(f"/proc/{left.pid}/task").iterdir()} - {left.pid}
+    processes.stop(left, grace_seconds=0)
+    assert not Path(f"/proc/{other}").exists()
 
 
 def test_a_run_directory_does_not_find_the_processes_of_another_with_a_longer_name(run_dir: Path):
