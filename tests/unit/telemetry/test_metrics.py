@@ -57,9 +57,11 @@ def a_member(job: Job, rank: int, node: str, attempt: int = 1) -> Pod:
     )
 
 
-def an_answer(pod: Pod, step: int, loss: float | None = None) -> Answer:
+def an_answer(pod: Pod, step: int, loss: float | None = None, first: float | None = 1.5) -> Answer:
+    """first: when its first step ended."""
     assert pod.membership
-    said = Status(pod.uid, pod.membership.attempt, "digest", pod.membership.rank, "training", step=step, loss=loss)
+    attempt, rank = pod.membership.attempt, pod.membership.rank
+    said = Status(pod.uid, attempt, "digest", rank, "training", step=step, loss=loss, first_step_time=first)
     return Answer(asked=1.0, status=said, time=2.0)
 
 
@@ -81,6 +83,15 @@ def test_a_training_job_shows_the_slowest_members_step_and_rank_zeros_loss() -> 
     assert value(metrics, "trainyard_job_step", namespace="team", job="small-lm") == 7
     assert value(metrics, "trainyard_job_loss", namespace="team", job="small-lm") == 2.5
     assert value(metrics, "trainyard_job_ready_nodes", namespace="team", job="small-lm") == 2
+
+
+def test_a_job_without_a_first_step_of_every_launcher_has_no_step_that_could_stand_still() -> None:
+    job = a_job("own-script", phase=Phase.RUNNING, attempt=1, ready_nodes=2)
+    pods = (a_member(job, 0, "a"), a_member(job, 1, "b"))
+    answers = {pods[0].uid: an_answer(pods[0], 1), pods[1].uid: an_answer(pods[1], 0, first=None)}
+    metrics = shown(World(jobs={job.uid: job}, pods={p.uid: p for p in pods}, answers=answers))
+    assert value(metrics, "trainyard_job_step", namespace="team", job="own-script") is None
+    assert value(metrics, "trainyard_job_ready_nodes", namespace="team", job="own-script") == 2
 
 
 def test_the_answers_of_an_older_attempt_say_nothing_of_the_job() -> None:

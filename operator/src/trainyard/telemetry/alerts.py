@@ -37,7 +37,9 @@ class Alert:
 ALERTS: Final = (
     Alert(
         "TrainyardJobStuck",
-        f"{_JOB} (changes(trainyard_job_step[30m])) == 0 and {_JOB} (trainyard_job_ready_nodes) > 0",
+        # Without the second term a job whose first step has just ended would have done none for 30 minutes.
+        f"{_JOB} (changes(trainyard_job_step[30m])) == 0 and {_JOB} (trainyard_job_step offset 30m) >= 0 "
+        f"and {_JOB} (trainyard_job_ready_nodes) > 0",
         "10m",
         "warning",
         "{{ $labels.namespace }}/{{ $labels.job }} trains and has done no step for 30 minutes",

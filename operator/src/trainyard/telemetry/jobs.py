@@ -6,7 +6,7 @@ Made from the last world at each scrape, so a job that ended or was deleted has 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -29,10 +29,8 @@ def job_families(world: World) -> Iterator[GaugeMetricFamily]:
     jobs, answers = list(active(world)), _answers(world)
     yield _one("ready_nodes", "Members that train.", ((job, job.status.ready_nodes) for job in jobs))
     yield _one("attempt", "Number of the current attempt.", ((job, job.status.attempt) for job in jobs))
-    steps = (
-        (job, min(status.step for status in members.values())) for job in jobs if (members := answers.get(job.uid, {}))
-    )
-    yield _one("step", "The last step that all members finished.", steps)
+    steps = ((job, _step(answers[job.uid].values())) for job in jobs if job.uid in answers)
+    yield _one("step", "The last step that all members finished; none before the first of each.", steps)
     saved = [(job, job.status.checkpoint) for job in jobs if job.status.checkpoint is not None]
     yield _one("checkpoint_step", "Step of the newest durable checkpoint.", ((job, one.step) for job, one in saved))
     yield _one(
@@ -74,6 +72,13 @@ def _one(name: str, about: str, values: Iterable[tuple[Job, float | None]]) -> G
         if value is not None:
             family.add_metric([job.namespace, job.name], value)
     return family
+
+
+def _step(answers: Collection[Status]) -> int | None:
+    """None where a launcher has seen no step yet: a script of one's own may report none at all, which is not to stand still."""
+    if any(said.first_step_time is None for said in answers):
+        return None
+    return min(said.step for said in answers)
 
 
 def _sent(jobs: Sequence[tuple[Job, Sent]]) -> Iterator[GaugeMetricFamily]:
