@@ -13,6 +13,7 @@ from support.pretend import PLAN_SECONDS, Pretend
 from trainyard.api import names
 from trainyard.api.conditions import Reason
 from trainyard.cycle import actions as act
+from trainyard.lifecycle import deadlines
 from trainyard.world.records import Pod, Terminated
 
 
@@ -233,6 +234,57 @@ def test_the_plans_that_pods_mount_are_kept_and_no_others(cluster: Pretend) -> N
         cluster._end(pod, 1, "Error")
     again(cluster, 4)
     assert set(deleted) >= {"train-plan-1", "train-plan-3"}
+
+
+def test_a_plan_goes_although_the_pods_that_mounted_it_went_first(cluster: Pretend) -> None:
+    deleted: list[str] = []
+
+    def note(action: act.Action) -> bool:
+        if isinstance(action, act.DeletePlan):
+            deleted.append(action.name)
+        return False
+
+    cluster.interrupt = note
+    running(cluster, 3, steps=200)
+    cluster.crash("train-0")
+    again(cluster)
+    cluster.edit("train", suspend=True)
+    cluster.until(lambda: len(cluster.pods) == 1, 120)
+    cluster.delete_pod("train-0")  # which stayed for its logs
+    cluster.until(lambda: not cluster.pods, 60)
+    cluster.edit("train", suspend=False)
+    again(cluster, 3)
+    assert sorted(deleted) == ["train-plan-1", "train-plan-2"]
+
+
+def test_while_a_kept_pod_is_waited_for_nothing_is_made_again_and_all_are_sent_one_text(cluster: Pretend) -> None:
+    made: list[act.Action] = []
+    sent: list[bytes] = []
+
+    def note(action: act.Action) -> bool:
+        if isinstance(action, act.Create | act.CreateControl):
+            made.append(action)
+        if isinstance(action, act.HandPlan):
+            sent.append(action.plan)
+        return False
+
+    running(cluster)
+    cluster.freeze("train-2")
+    cluster.interrupt = note
+    cluster.crash("train-0")
+    cluster.until(lambda: cluster.status("train").attempt == 2, 30)
+    of_the_opening = len(made)
+    cluster.tick(8)
+    assert cluster.status("train").attempt == 2
+    assert len(made) == of_the_opening
+    assert len({id(text) for text in sent[:4]}) == 1
+
+
+def test_of_a_large_gang_a_launcher_is_asked_less_often_and_counted_on_for_longer() -> None:
+    """The poller begins 240 questions a second."""
+    assert deadlines.heard(4) == pytest.approx(deadlines.HEARD, rel=0.01)
+    for members in (1_000, 3_000, 10_000):
+        assert deadlines.heard(members) > members / 240 + 10
 
 
 def scenario(count: int, lose: bool) -> tuple[Pretend, int, list[str]]:

@@ -610,6 +610,8 @@ class Roster(ApiModel):
     """All of them, in rank order."""
     new_from: int
     """From this number on they were made for this attempt; the others were kept."""
+    plans: tuple[int, ...] = ()
+    """Earlier attempts whose plans the kept members mount."""
 
 
 class Stop(ApiModel):

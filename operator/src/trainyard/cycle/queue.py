@@ -26,7 +26,7 @@ from trainyard.cycle.parties import Parties, Seeker, ends, least, seeker_of, see
 from trainyard.cycle.plans import find, find_fewer
 from trainyard.cycle.quality import quality_of
 from trainyard.cycle.reserve import await_victims, keep_reserved, promise, reserve, reserved, standing_of, take
-from trainyard.cycle.reuse import Reused, held_by, plans_left, reused, room_with
+from trainyard.cycle.reuse import Reused, held_by, reused, room_with
 from trainyard.cycle.room import Room
 from trainyard.cycle.start import Chosen, start
 from trainyard.cycle.stay import hold, stay
@@ -124,8 +124,7 @@ def _serve_one(world: World, tree: Tree, job: Job, parties: Parties, room: Room,
             room.now.give(held_by(again) if ready else {})
             held = promise(seeker, standing.nodes, standing.spares, room)
             if ready:
-                unused = plans_left(parties.gangs[job.uid], job.status.attempt, again)
-                return start(world, tree, job, Chosen.reserved(standing, held, again, unused), now)
+                return start(world, tree, job, Chosen.reserved(standing, held, again), now)
             return await_victims(job, standing, parties, now)
     return _seek(world, tree, seekers_of(world, job, room, now), parties, room, now)
 
@@ -222,8 +221,7 @@ def _begin(
     room.now.give(held_by(again))
     held = promise(seeker, found.nodes, found.spares, room)
     lent_until = room.lent(seeker.job.key, seeker.priority, found.nodes)
-    unused = plans_left(parties.gangs[seeker.job.uid], seeker.job.status.attempt, again)
-    chosen = Chosen(found.nodes, held, lent_until, said, quality_of(found), again, unused)
+    chosen = Chosen(found.nodes, held, lent_until, said, quality_of(found), again)
     return start(world, tree, seeker.job, chosen, now)
 
 

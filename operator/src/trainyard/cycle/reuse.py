@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from trainyard.api.training_job import TrainingJobStatus
 from trainyard.cycle.parties import Parties, usage_of
 from trainyard.cycle.room import Room
 from trainyard.lifecycle.gang import Gang, is_open
@@ -63,11 +64,15 @@ def held_by(again: Reused) -> Mapping[str, Mapping[str, int]]:
     return usage_of([(place_of(pod), pod.requests) for pod in again.values()])
 
 
-def plans_left(gang: Gang, attempt: int, again: Reused) -> tuple[int, ...]:
-    """The attempts whose plans nobody mounts any more when the attempt after this one begins."""
-    made = {attempt, *(pod.membership.made for pod in gang.others if pod.membership is not None)}
-    mounted = {pod.membership.made for pod in again.values() if pod.membership is not None}
-    return tuple(sorted(n for n in made - mounted if n > 0))
+def plans_mounted(again: Reused) -> tuple[int, ...]:
+    """The attempts whose plans the pods mount that play again."""
+    return tuple(sorted({pod.membership.made for pod in again.values() if pod.membership is not None}))
+
+
+def plans_left(status: TrainingJobStatus, again: Reused) -> tuple[int, ...]:
+    """The attempts whose plans nobody mounts any more when the attempt after this one begins; the pods that did may be gone."""
+    before = status.roster.plans if status.roster is not None else ()
+    return tuple(sorted({status.attempt, *before} - {0, *plans_mounted(again)}))
 
 
 def _misfits(world: World, job: Job, nodes: Iterable[str], pods: Iterable[Pod]) -> list[Pod]:

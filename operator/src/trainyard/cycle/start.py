@@ -11,7 +11,7 @@ from trainyard.api.training_job import PlanQuality, Reservation
 from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members, network_of, obstacle, summary, warnings
 from trainyard.cycle.parties import leaving_takes
-from trainyard.cycle.reuse import Reused
+from trainyard.cycle.reuse import Reused, plans_left, plans_mounted
 from trainyard.cycle.waiting import Waiting, told, wait
 from trainyard.lifecycle import conditions, deadlines, unfit
 from trainyard.lifecycle.roster import with_kept
@@ -24,8 +24,7 @@ from trainyard.world.records import Job, World
 class Chosen:
     """What an attempt starts on: nodes in rank order, and spares to be held ready beside it. lent_until: when the first of the
     nodes is needed by somebody else; None where none is. said: how they were found, where that is worth
-    saying. quality: how good the choice is. again: pods of the last attempt that play in this one, by node rank; unused: attempts
-    whose plans nobody mounts then."""
+    saying. quality: how good the choice is. again: pods of the last attempt that play in this one, by node rank."""
 
     nodes: tuple[str, ...]
     spares: tuple[str, ...] = ()
@@ -33,14 +32,11 @@ class Chosen:
     said: str = ""
     quality: PlanQuality | None = None
     again: Reused = field(default_factory=dict)
-    unused: tuple[int, ...] = ()
 
     @classmethod
-    def reserved(
-        cls, reservation: Reservation, spares: tuple[str, ...], again: Reused, unused: tuple[int, ...]
-    ) -> Chosen:
+    def reserved(cls, reservation: Reservation, spares: tuple[str, ...], again: Reused) -> Chosen:
         """What was reserved. spares: those that still can be had."""
-        return cls(reservation.nodes, spares, None, reservation.message, reservation.quality, again, unused)
+        return cls(reservation.nodes, spares, None, reservation.message, reservation.quality, again)
 
 
 def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Waiting:
@@ -49,7 +45,7 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     nodes, lent = chosen.nodes, chosen.lent_until
     attempt = job.status.attempt + 1
     members = {rank: pod.membership.member for rank, pod in chosen.again.items() if pod.membership is not None}
-    roster, next_member = with_kept(members, len(nodes), job.status.next_member)
+    roster, next_member = with_kept(members, len(nodes), job.status.next_member, plans_mounted(chosen.again))
     status = job.status.but(
         phase=Phase.STARTING,
         attempt=attempt,
@@ -98,7 +94,9 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     started = job.with_status(status)
     news = told(job, Reason.GANG_STARTED, message, "Normal")
     doubts = [a for doubt in warnings(world, started) for a in told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]
-    old = [act.DeletePlan(job.namespace, plan_name(job.name, unused)) for unused in chosen.unused]
+    old = [
+        act.DeletePlan(job.namespace, plan_name(job.name, unused)) for unused in plans_left(job.status, chosen.again)
+    ]
     return Waiting(status, (*make_members(world, tree, started, chosen.again.keys()), *news, *doubts, *old))
 
 

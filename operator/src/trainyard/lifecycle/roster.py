@@ -37,13 +37,16 @@ def first_new(job: Job) -> int:
     return roster.new_from if roster is not None else job.status.next_member - size(job)
 
 
-def with_kept(kept: Mapping[int, int], nodes: int, next_member: int) -> tuple[Roster | None, int]:
-    """The roster of an attempt on so many nodes, and the next number after it. kept: members that stay, by node rank."""
+def with_kept(
+    kept: Mapping[int, int], nodes: int, next_member: int, plans: tuple[int, ...] = ()
+) -> tuple[Roster | None, int]:
+    """The roster of an attempt on so many nodes, and the next number after it. kept: members that stay, by node rank; plans: the
+    attempts whose plans they mount."""
     if not kept:
         return None, next_member + nodes
     new = iter(range(next_member, next_member + nodes))
     playing = [kept[rank] if rank in kept else next(new) for rank in range(nodes)]
-    return Roster(members=tuple(_runs(playing)), new_from=next_member), next_member + nodes - len(kept)
+    return Roster(members=tuple(_runs(playing)), new_from=next_member, plans=plans), next_member + nodes - len(kept)
 
 
 def _runs(playing: Iterable[int]) -> list[MemberRun]:
