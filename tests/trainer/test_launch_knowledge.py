@@ -160,6 +160,8 @@ def test_before_the_first_save_the_estimate_says_what_it_rests_on():
     expected = report.SaveExpected(at=0.0, rank=0, seconds=30.0, basis="attempt 1 took as long")
     known = durable_in([after(expected, step(1, at=100.0, seconds=10.0))], now=103.0)
     assert (known.seconds, known.basis) == (pytest.approx(37.0), "attempt 1 took as long")
+    text = metrics.text(a_plan(), 0, [Measured(0, True, after(expected))], None, now=0.0)
+    assert "\ntrainyard_trainer_durable_in_seconds 30.0\n" in text, "a figure, whatever words it rests on"
     measured = durable_in([after(expected, durable(1, seconds=4.0))], now=0.0)
     assert (measured.seconds, measured.basis) == (4.0, "saves of this attempt")
 

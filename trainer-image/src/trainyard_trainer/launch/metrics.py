@@ -13,7 +13,7 @@ from trainyard.contract.preflight import Finding, PreflightResult
 
 from trainyard_trainer.launch.ending import Notice
 from trainyard_trainer.launch.network import counters
-from trainyard_trainer.launch.progress import Durable, Progress, durable_in, newest_commit
+from trainyard_trainer.launch.progress import Progress, durable_in, newest_commit
 from trainyard_trainer.report import Phase
 
 PREFIX = "trainyard_trainer_"
@@ -118,7 +118,12 @@ def text(
         _family("restarts", "gauge", "Attempts of the job before this one.", [({}, plan.attempt - 1)]),
         _family("notice_timestamp_seconds", "gauge", "When a stop was asked.", [({}, notice.time if notice else None)]),
         _family("notice_to_durable_seconds", "gauge", "From the notice to a durable checkpoint.", [({}, waited)]),
-        _family("durable_in_seconds", "gauge", "A save from now until durable, as estimated.", _durable(durable)),
+        _family(
+            "durable_in_seconds",
+            "gauge",
+            "A save from now until durable, as estimated.",
+            [({}, durable.seconds if durable else None)],
+        ),
         _family("launcher_cpu_seconds_total", "counter", "CPU time of the launcher.", [({}, cpu_seconds)]),
         _family("phase", "gauge", "1 for the phase that the worker is in.", in_phase),
         _family("phase_seconds_total", "counter", "Time that the worker has spent in each phase.", spent),
@@ -169,10 +174,6 @@ def notice_to_durable_seconds(notice: Notice | None, workers: Iterable[Progress]
     if notice is None or commit is None or commit.time < notice.time:
         return None
     return commit.time - notice.time
-
-
-def _durable(durable: Durable | None) -> list[Sample]:
-    return [({"basis": durable.basis}, durable.seconds)] if durable is not None else []
 
 
 def _sent(workers: Sequence[Measured], which: int) -> list[Sample]:
