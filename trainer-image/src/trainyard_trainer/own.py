@@ -42,7 +42,7 @@ from trainyard_trainer.asked import Requests
 from trainyard_trainer.configuration import BadConfiguration, local_environment, read_plan
 from trainyard_trainer.kept import Kept, Stateful
 from trainyard_trainer.machine import pick_device
-from trainyard_trainer.parallel.mesh import build
+from trainyard_trainer.parallel.mesh import build, dimensions
 from trainyard_trainer.parallel.rendezvous import Place, StoppedEarly, meet
 from trainyard_trainer.preflight.gang import PreflightFailed, prove
 from trainyard_trainer.report import Phase, Reporter
@@ -110,6 +110,7 @@ def join(
         report = Reporter.from_environment(rank)
         report.phase(Phase.INIT, 0)
         plan = read_plan(environment)
+        axes = plan.mesh if plan else ()
         folder = checkpoints or environment.get(FOLDER)
         settings = (
             Checkpoints(str(folder), every_steps=every, keep=keep, grace_seconds=grace_seconds) if folder else None
@@ -118,11 +119,12 @@ def join(
             _can_save()
         ours = not dist.is_initialized()
         if ours:
+            dimensions(axes, ranks)  # before they meet: a rank refused afterwards would be to the others one that died
             seconds = plan.process_group_timeout_seconds if plan else PROCESS_GROUP_TIMEOUT_SECONDS
             meet(Place.of(environment, rank, ranks), device, seconds, requests.stop_asked)
         if plan is not None:
             prove(plan, device, report, environment)
-        mesh = build(plan.mesh if plan else (), dist.get_world_size(), device.type)
+        mesh = build(axes, dist.get_world_size(), device.type)
         _own = Own(Part(plan, plan.checkpoints if plan else settings), mesh, device, requests, ours)
     sys.excepthook = _failed
     return device
@@ -214,8 +216,7 @@ def save(*, wait: bool = False) -> None:
     return."""
     session, kept = _loaded()
     session.save(kept.model, kept.optimizer, "", kept.training(), wait=wait)
-    session.report.phase(Phase.TRAIN, session.steps_done)
-    _current().since = time.monotonic()
+    _train_again(session)
 
 
 @contextmanager
@@ -227,8 +228,7 @@ def evaluating() -> Iterator[None]:
     try:
         yield
     finally:
-        session.report.phase(Phase.TRAIN, session.steps_done)
-        _current().since = time.monotonic()
+        _train_again(session)
 
 
 def end() -> None:
@@ -245,6 +245,13 @@ def end() -> None:
     _part()
     if leaving:
         sys.exit(Exit.YIELDED)
+
+
+def _train_again(session: Session) -> None:
+    """The next step begins now. Before the first is done, what it may take is that of a first step."""
+    own = _current()
+    session.report.phase(Phase.WARM_UP if own.first else Phase.TRAIN, session.steps_done)
+    own.since = time.monotonic()
 
 
 def _can_save() -> None:
