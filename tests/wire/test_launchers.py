@@ -267,13 +267,14 @@ ENDED = LastWords(attempt=1, node_rank=1, exit=1, cause="rank 1 was killed by SI
 
 
 async def test_where_one_member_has_ended_the_others_are_asked_at_once(launcher, monkeypatch):
-    """The member that is heard of first need not be the one that failed first."""
+    """The member that is heard of first need not be the one that failed first. Once: where thousands end, each would have the
+    others asked again."""
     monkeypatch.setattr("trainyard.kube.launchers.LEADER_SECONDS", 60.0)
     ended = replace(SAID, pod_uid="pod-1", ended=ENDED)
 
     async def by_pod(request: web.Request) -> web.StreamResponse:
         uid = request.headers[requests.HEADER_POD]
-        return web.Response(text=encode_status(ended if uid == "pod-1" else replace(SAID, pod_uid=uid)))
+        return web.Response(text=encode_status(replace(ended if uid in ("pod-1", "pod-2") else SAID, pod_uid=uid)))
 
     launcher.answer = by_pod
     async with polling(launcher) as mirror:
@@ -285,6 +286,14 @@ async def test_where_one_member_has_ended_the_others_are_asked_at_once(launcher,
         await wait_until(asked, lambda uids: uids == ["pod-uid"], what="the first question")
         mirror.observe(a_raw_pod(replace(POD, uid="pod-1", name="train-1")))
         await wait_until(asked, lambda uids: uids.count("pod-uid") == 2, what="a second one, long before it is due")
+
+        async def heard():
+            return mirror.answers.keys()
+
+        for another in ("pod-2", "pod-3"):
+            mirror.observe(a_raw_pod(replace(POD, uid=another, name=another)))
+            await wait_until(heard, lambda uids, another=another: another in uids, what=f"an answer of {another}")
+        assert (await asked()).count("pod-uid") == 2
 
 
 @asynccontextmanager
