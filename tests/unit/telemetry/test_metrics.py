@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from types import MappingProxyType
 
 from prometheus_client import generate_latest
 from trainyard.api.conditions import Phase, Reason
 from trainyard.api.training_job import (
+    Avoided,
     Failure,
     Goodput,
     Pending,
@@ -20,7 +22,9 @@ from trainyard.api.training_job import (
 )
 from trainyard.contract.sent import Sent
 from trainyard.contract.status import Status
+from trainyard.lifecycle.deadlines import DOUBTFUL
 from trainyard.lifecycle.goodput import CAUSES
+from trainyard.telemetry.jobs import job_families
 from trainyard.telemetry.metrics import CYCLE_BUDGET_SECONDS, Metrics, changed
 from trainyard.world.records import Answer, Job, Membership, Node, Pod, World
 
@@ -104,7 +108,7 @@ def test_the_answers_of_an_older_attempt_say_nothing_of_the_job() -> None:
 def test_a_job_says_where_its_time_went_who_is_slow_and_what_a_save_would_take() -> None:
     goodput = Goodput(since=0.0, until=100.0, productive=70.0, starting=20.0, lost=10.0)
     slow = SlowRank(rank=3, node="b", times=1.7, own_seconds=0.5, others_seconds=0.3, time=9.0)
-    failed = Failure(attempt=1, reason="Hang", node="b")
+    failed = Failure(attempt=1, reason="Hang", node="b", time=time.time())
     job = a_job(
         "j", phase=Phase.RUNNING, attempt=1, goodput=goodput, straggler=slow, progress=Progress(durable_seconds=9.0)
     )
@@ -137,6 +141,21 @@ def test_a_job_says_where_its_time_went_who_is_slow_and_what_a_save_would_take()
     assert value(metrics, "trainyard_job_durable_in_seconds", **name) == 9.0
     assert value(metrics, "trainyard_job_waiting_since_timestamp_seconds", namespace="team", job="o") == 5.0
     assert value(metrics, "trainyard_job_waiting_since_timestamp_seconds", **name) is None
+
+
+def blamed(now: float, *jobs: Job) -> dict[str, float]:
+    world = World(nodes={"b": a_node("b")}, jobs={job.uid: job for job in jobs})
+    family = next(one for one in job_families(world, now) if one.name == "trainyard_node_blamed_jobs")
+    return {sample.labels["node"]: sample.value for sample in family.samples}
+
+
+def test_a_node_is_named_for_as_long_as_its_job_goes_by_it() -> None:
+    failed = a_job("f", phase=Phase.RUNNING, last_failure=Failure(attempt=1, reason="Hang", node="b", time=1000.0))
+    unfit = Avoided(node="b", reason=Reason.PREFLIGHT_FAILED, message="slow", attempt=1, time=1000.0, until=4600.0)
+    avoids = a_job("a", phase=Phase.RUNNING, avoid=(unfit,))
+    assert blamed(1000.0 + 60, failed, avoids) == {"b": 2}
+    assert blamed(4600.0, failed, avoids) == {"b": 1}
+    assert blamed(1000.0 + DOUBTFUL + 1, failed, avoids) == {}
 
 
 def test_time_is_counted_by_cause_from_what_changed_and_nothing_twice() -> None:

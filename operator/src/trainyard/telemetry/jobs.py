@@ -13,7 +13,9 @@ from prometheus_client.core import GaugeMetricFamily
 
 from trainyard.contract.sent import Sent
 from trainyard.contract.status import Status
+from trainyard.cycle.parties import doubtful
 from trainyard.lifecycle.goodput import CAUSES
+from trainyard.lifecycle.unfit import avoided
 from trainyard.world.records import Job, World
 
 _LABELS: Final = ("namespace", "job")
@@ -24,8 +26,8 @@ def active(world: World) -> Iterator[Job]:
     return (job for job in world.jobs.values() if not (job.status.phase and job.status.phase.ended))
 
 
-def job_families(world: World) -> Iterator[GaugeMetricFamily]:
-    """The series, in a fixed order."""
+def job_families(world: World, now: float) -> Iterator[GaugeMetricFamily]:
+    """The series, in a fixed order. now: Unix time."""
     jobs, answers = list(active(world)), _answers(world)
     yield _one("ready_nodes", "Members that train.", ((job, job.status.ready_nodes) for job in jobs))
     yield _one("attempt", "Number of the current attempt.", ((job, job.status.attempt) for job in jobs))
@@ -62,7 +64,7 @@ def job_families(world: World) -> Iterator[GaugeMetricFamily]:
     yield _one("waiting_since_timestamp_seconds", "Since when it waits for nodes, Unix time.", waits)
     yield _goodput(jobs)
     yield _stragglers(jobs)
-    yield _blamed(world)
+    yield _blamed(world, now)
 
 
 def _one(name: str, about: str, values: Iterable[tuple[Job, float | None]]) -> GaugeMetricFamily:
@@ -134,24 +136,23 @@ def _stragglers(jobs: Iterable[Job]) -> GaugeMetricFamily:
     return family
 
 
-def _blamed(world: World) -> GaugeMetricFamily:
+def _blamed(world: World, now: float) -> GaugeMetricFamily:
     """Of nodes that are there: a node that was replaced keeps no bad name."""
     family = GaugeMetricFamily(
         "trainyard_node_blamed_jobs",
-        "Jobs that name a node: it was unfit before a first step, the last failure was on it, or its rank is slow.",
+        "Jobs that name a node: it was unfit within the hour, the last failure of the day was on it, or its rank is slow.",
         labels=["node"],
     )
-    for node, jobs in sorted(Tally(node for job in active(world) for node in _named(job)).items()):
+    for node, jobs in sorted(Tally(node for job in active(world) for node in _named(job, now)).items()):
         if node in world.nodes:
             family.add_metric([node], jobs)
     return family
 
 
-def _named(job: Job) -> set[str]:
-    status = job.status
-    failed = {status.last_failure.node} if status.last_failure is not None else set()
-    slow = {status.straggler.node} if status.straggler is not None else set()
-    return {*failed, *slow, *(one.node for one in status.avoid)} - {""}
+def _named(job: Job, now: float) -> set[str]:
+    """For as long as the job itself goes by it."""
+    slow = {job.status.straggler.node} if job.status.straggler is not None else set()
+    return {*doubtful(job.status, now), *slow, *avoided(job.status, now)} - {""}
 
 
 def _answers(world: World) -> Mapping[str, Mapping[int, Status]]:

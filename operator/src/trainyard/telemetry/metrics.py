@@ -7,6 +7,7 @@ job that ended or was deleted has none.
 
 from __future__ import annotations
 
+import time
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -305,7 +306,7 @@ class Scene(Collector):
         yield from topology_families(layout.coverage)
         yield from observed_families(world, layout.tree)
         yield from fragmentation_families(self._stock.of(world))
-        yield from job_families(world)
+        yield from job_families(world, time.time())
 
 
 def _family(name: str, text: str, label: str | None, values: Mapping[str, float]) -> GaugeMetricFamily:
