@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from prometheus_client import Metric
 from trainyard.telemetry import alerts, dashboard, panels
 from trainyard.telemetry.health import Health
@@ -61,6 +62,15 @@ def test_every_alert_asks_for_what_is_served_and_says_what_to_do() -> None:
         assert alert.description.endswith("."), alert.name
         assert alert.severity in ("critical", "warning", "info"), alert.name
     assert (ROOT / alerts.FILE).read_text() == alerts.text()
+
+
+@pytest.mark.parametrize("made", [alerts, dashboard], ids=["alerts", "dashboard"])
+def test_a_file_that_differs_is_named_with_the_command_that_writes_it(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert made.main(["--check"]) == 1
+    assert capsys.readouterr().err == f"{made.FILE} is out of date; run python -m {made.__name__}\n"
+    assert (made.main([]), made.main(["--check"])) == (0, 0)
+    assert (tmp_path / made.FILE).read_text() == (ROOT / made.FILE).read_text()
 
 
 def test_no_two_panels_overlap() -> None:

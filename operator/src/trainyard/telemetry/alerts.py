@@ -8,7 +8,6 @@ A rule speaks of what somebody should look at, and its description says what to 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+
+from trainyard.telemetry.generated import written
 
 FILE: Final = Path("manifests/alerts/trainyard.yaml")
 
@@ -118,16 +119,7 @@ def text() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file, or compare it."""
-    parser = argparse.ArgumentParser(description="Write the alert rules.")
-    parser.add_argument("--check", action="store_true", help="fail where the file differs from the table of alerts")
-    if parser.parse_args(arguments).check:
-        if not FILE.exists() or FILE.read_text() != text():
-            print(f"{FILE} is out of date; run python -m trainyard.telemetry.alerts", file=sys.stderr)
-            return 1
-        return 0
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(text())
-    return 0
+    return written(FILE, text(), "trainyard.telemetry.alerts", arguments)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ python -m trainyard.telemetry.dashboard --check    fail where it differs
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from trainyard.telemetry.generated import written
 from trainyard.telemetry.panels import ROWS, Panel
 
 FILE: Final = Path("manifests/dashboards/trainyard.json")
@@ -88,19 +88,14 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
     }
 
 
+def text() -> str:
+    """The file."""
+    return json.dumps(dashboard(), indent=2) + "\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file, or compare it."""
-    parser = argparse.ArgumentParser(description="Write the Grafana dashboard.")
-    parser.add_argument("--check", action="store_true", help="fail where the file differs from the table of panels")
-    text = json.dumps(dashboard(), indent=2) + "\n"
-    if parser.parse_args(arguments).check:
-        if not FILE.exists() or FILE.read_text() != text:
-            print(f"{FILE} is out of date; run python -m trainyard.telemetry.dashboard", file=sys.stderr)
-            return 1
-        return 0
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(text)
-    return 0
+    return written(FILE, text(), "trainyard.telemetry.dashboard", arguments)
 
 
 if __name__ == "__main__":
