@@ -20,6 +20,7 @@ from trainyard_trainer.checkpoint.bucket import Bucket, last_attempt
 from trainyard_trainer.checkpoint.objects import PART_BYTES, Objects, Url
 from trainyard_trainer.checkpoint.record import CommitRecord
 from trainyard_trainer.checkpoint.store import Stored, Superseded, WrongFolder
+from trainyard_trainer.history import Segments
 from trainyard_trainer.report import CheckpointDurable, Failed, ResumedFrom, StepDone, Warned
 from trainyard_trainer.session import Session
 from trainyard_trainer.train import main
@@ -206,6 +207,19 @@ def test_a_script_without_an_operator_counts_its_attempts_by_the_log_and_exports
 
 
 # Objects and the log, without a training
+
+
+def test_the_losses_of_a_history_are_read_until_there_are_enough(s3, url):
+    """A segment for each step, of which every other has no number for a loss; an older attempt had done steps 28 to 40."""
+    for attempt, first, last in ((1, 1, 40), (2, 28, 31)):
+        segments = Segments(url, attempt, first - 1)
+        for step in range(first, last + 1):
+            segments.add(step, "aa", step / attempt if step % 2 else float("nan"))
+            segments.sync()
+    resumed = Segments(url, 3, 31)
+    assert resumed.missing == 0
+    assert resumed.losses(12) == [9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29 / 2, 31 / 2]
+    assert resumed.losses(100)[:2] == [1, 3]
 
 
 def test_a_large_file_goes_in_parts_and_is_there_whole_or_not_at_all(s3, url):

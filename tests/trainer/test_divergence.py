@@ -2,6 +2,7 @@
 
 import json
 import math
+from random import Random
 
 from support.processes import TINY, plan_file, run
 from trainyard.api.trainer import DivergenceConfig
@@ -9,6 +10,7 @@ from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
 from trainyard_trainer.diagnosis import Seen, tell
 from trainyard_trainer.divergence import Fault, Watch
+from trainyard_trainer.history import History
 from trainyard_trainer.model import transformer
 from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.report import Failed, StepDone, Warned
@@ -36,6 +38,28 @@ def test_what_was_not_finite_is_not_among_the_steps_before():
     fault = seen.look(17, 2.0, math.inf)
     assert (fault.what, fault.action, fault.finite) == ("loss 2, norm of the gradient inf", "stop", False)
     assert seen.look(18, 4.1, 1.0).action == "stop"
+
+
+def test_who_resumes_after_any_step_takes_the_same_for_spikes(tmp_path):
+    """Among the steps: losses that are no numbers, and some of those that are whose gradient was infinite."""
+    draw = Random(7)
+    done = [
+        (NAN if draw.random() < 0.4 else draw.uniform(1.0, 3.0), math.inf if draw.random() < 0.2 else 1.0)
+        for _ in range(60)
+    ]
+    given = {"onSpike": "skip", "onNonFinite": "skip", "spikeFactor": 1.2, "spikeWindow": 9}
+    undisturbed, expected = watch(**given), []
+    first = History(tmp_path, 1, 0)
+    for step, (loss, norm) in enumerate(done, start=1):
+        expected.append(undisturbed.look(step, loss, norm))
+        first.add(step, "aa", loss)
+    first.close()
+    assert {fault.finite for fault in expected if fault is not None} == {True, False}
+    for cut in range(59, -1, -1):
+        history = History(tmp_path, 2, cut)
+        resumed = watch(history.losses(9), **given)
+        history.close()
+        assert [resumed.look(n, *done[n - 1]) for n in range(cut + 1, 61)] == expected[cut:], cut
 
 
 def test_the_cause_is_the_first_layer_of_the_first_stage_or_the_last_on_the_way_back():

@@ -50,11 +50,12 @@ class Watch:
 
     def look(self, step: int, loss: float, norm: float) -> Fault | None:
         """Whether a step went astray. loss, norm of the gradient: of all ranks."""
+        usual = median(self._losses) if len(self._losses) >= LEAST else None
+        if isfinite(loss):  # whatever is done with the step: who resumes finds its loss in the history
+            self._losses.append(loss)
         if not (isfinite(loss) and isfinite(norm)):
             what = f"loss {loss:g}, norm of the gradient {norm:g}"
             return Fault(step, what, f"{FIELD}.onNonFinite", self._config.on_non_finite, finite=False)
-        usual = median(self._losses) if len(self._losses) >= LEAST else None
-        self._losses.append(loss)
         if self._config.on_spike != "ignore" and usual is not None and loss > self._config.spike_factor * usual:
             what = f"loss {loss:.4g}, and the median of the steps before is {usual:.4g}"
             return Fault(step, what, f"{FIELD}.onSpike", self._config.on_spike, finite=True)

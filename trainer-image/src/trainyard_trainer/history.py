@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from math import isfinite
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
@@ -27,18 +28,18 @@ from trainyard_trainer.checkpoint.store import attempt_name
 
 NAME = "history.jsonl"
 FOLDER = "history"
-SEGMENTS_READ = 8  # by an attempt that begins
 
 
 class Lines(Protocol):
-    """The history, as an attempt adds to it. missing: how many of the steps before the attempt have no line. losses: of the
-    others, in order, or of the newest of them.
+    """The history, as an attempt adds to it. missing: how many of the steps before the attempt have no line.
 
     Raises OSError where it cannot be written.
     """
 
     missing: int
-    losses: list[float]
+
+    def losses(self, most: int) -> list[float]:
+        """The newest finite ones of the steps before the attempt, in order."""
 
     def add(self, step: int, samples: str, loss: float) -> None:
         """A step is done."""
@@ -66,16 +67,18 @@ class Chronicle:
     def __init__(self, warn: Callable[[str, str], None]) -> None:
         self._warn = warn
         self._lines: Lines | None = None
-        self.losses: list[float] = []
 
     def open(self, root: PurePath, attempt: int, step: int) -> None:
         """Of an attempt that goes on after `step`, beside the checkpoints below `root`."""
         self._lines = lines_at(root, attempt, step)
-        self.losses = self._lines.losses
         if self._lines.missing:
             self._warn(
                 "HistoryGap", f"history.jsonl lacks {self._lines.missing} of the {step} steps before this attempt"
             )
+
+    def losses(self, most: int) -> list[float]:
+        """The newest finite ones of the steps before the attempt, in order; none where it is not open."""
+        return [] if self._lines is None else self._lines.losses(most)
 
     def add(self, step: int, samples: str, loss: float) -> None:
         """A step is done."""
@@ -105,10 +108,10 @@ class History:
     """The file, open at its end. Lines are flushed at every step, and synced when a checkpoint is committed."""
 
     def __init__(self, folder: Path, attempt: int, resumed_step: int) -> None:
-        """missing: how many of the steps up to `resumed_step` have no line. losses: of the others, in order."""
+        """missing: how many of the steps up to `resumed_step` have no line."""
         kept = [line for line in _lines(folder / NAME) if line["step"] <= resumed_step]
         self.missing = len(set(range(1, resumed_step + 1)) - {line["step"] for line in kept})
-        self.losses = [float.fromhex(line["loss"]) for line in kept]
+        self._losses = {line["step"]: float.fromhex(line["loss"]) for line in kept}
         self._attempt = attempt
         temporary = folder / f".{NAME}.attempt-{attempt}"
         self._stream = temporary.open("w", encoding="utf-8")
@@ -117,6 +120,9 @@ class History:
         self.sync()
         temporary.rename(folder / NAME)
         sync_directory(folder)
+
+    def losses(self, most: int) -> list[float]:
+        return [self._losses[step] for step in _newest(self._losses, most)]
 
     def add(self, step: int, samples: str, loss: float) -> None:
         self._write(_line(self._attempt, step, samples, loss))
@@ -141,15 +147,23 @@ class Segments:
         self._objects, self._folder = Objects(root), root / FOLDER
         self._attempt = attempt
         self._lines: list[dict[str, Any]] = []
-        steps = {name: _steps(name) for name in self._objects.sizes(self._folder)}
-        had = {step for some in steps.values() for step in some if step <= resumed_step}
+        self._resumed_step = resumed_step
+        self._before = {name: _steps(name) for name in self._objects.sizes(self._folder)}
+        had = {step for some in self._before.values() for step in some if step <= resumed_step}
         self.missing = resumed_step - len(had)
-        known: dict[int, float] = {}
-        newest = sorted(steps, key=lambda name: steps[name][-1])[-SEGMENTS_READ:]
-        for name in sorted(newest):  # of a step that stands in several, the latest attempt's comes last
-            rows = self._objects.get(self._folder / name).decode().splitlines()
-            known |= {one["step"]: float.fromhex(one["loss"]) for one in map(json.loads, rows)}
-        self.losses = [known[step] for step in sorted(known) if step <= resumed_step]
+
+    def losses(self, most: int) -> list[float]:
+        """Reads the newest segments, as many as it takes."""
+        known: dict[int, tuple[str, float]] = {}
+        for name in sorted(self._before, key=lambda name: self._before[name][-1], reverse=True):
+            newest = _newest({step: loss for step, (_, loss) in known.items()}, most) if len(known) >= most else []
+            if len(newest) == most and self._before[name][-1] < newest[0]:
+                break
+            for line in map(json.loads, self._objects.get(self._folder / name).decode().splitlines()):
+                step, found = line["step"], (name, float.fromhex(line["loss"]))
+                if step <= self._resumed_step and (step not in known or known[step][0] < name):  # the latest attempt's
+                    known[step] = found
+        return [known[step][1] for step in _newest({step: loss for step, (_, loss) in known.items()}, most)]
 
     def add(self, step: int, samples: str, loss: float) -> None:
         self._lines.append(_line(self._attempt, step, samples, loss))
@@ -162,6 +176,11 @@ class Segments:
 
     def close(self) -> None:
         self.sync()
+
+
+def _newest(losses: Mapping[int, float], most: int) -> list[int]:
+    """The last steps whose loss is finite, in order."""
+    return sorted(step for step, loss in losses.items() if isfinite(loss))[-most:]
 
 
 def _steps(name: str) -> range:

@@ -314,8 +314,8 @@ class Session:
         return record.step if record is not None else None
 
     def losses(self, most: int) -> tuple[float, ...]:
-        """Of the last steps before this attempt, oldest first; as far as the history knows them."""
-        known = [self._history.losses[-most:]]
+        """The last finite ones of the steps before this attempt, oldest first; as far as the history knows them."""
+        known = [self._history.losses(most)]
         dist.broadcast_object_list(known, src=0)
         return tuple(known[0])
 
