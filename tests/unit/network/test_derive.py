@@ -273,6 +273,18 @@ def test_nvlink_beyond_the_node_is_demanded_in_one_clique_and_only_with_a_channe
     assert named(derived(a_spec(pod=pod), nodes)).get("NCCL_MNNVL_ENABLE") == expected
 
 
+@pytest.mark.parametrize("who", ["fabric", "wish", "template"])
+def test_channels_that_are_named_are_channels_wherever_they_are_named(who):
+    """Of daemons that the host runs itself: NCCL is to use them, and a job that asks for it hears nothing."""
+    nodes = some_nodes(2, "gb300-4x", labels={"nvidia.com/gpu.clique": "c.1"})
+    said = {"NVIDIA_IMEX_CHANNELS": "0"}
+    on = fabric(profile="coreweave-gb300", env=[*said.items()] if who == "fabric" else ())
+    job_says = {"wishes": said} if who == "wish" else {"env": said} if who == "template" else {}
+    assert named(derived(a_spec(**job_says), nodes, on))["NCCL_MNNVL_ENABLE"] == "1"
+    asks = {**job_says, "env": {**job_says.get("env", {}), "NCCL_MNNVL_ENABLE": "1"}}
+    assert [line for line in derived(a_spec(**asks), nodes, on).warnings if "ComputeDomain" in line] == []
+
+
 def test_the_family_of_the_meeting_is_the_fabrics():
     on = fabric(interface="eth0", addressFamily="AF_INET6")
     assert named(derived(a_spec(), some_nodes(2), on))["NCCL_SOCKET_FAMILY"] == "AF_INET6"

@@ -133,7 +133,7 @@ class _Ours:
         if self._profile is not None:
             yield from adapters(self._network, self._profile, self._pod, self._timeout_seconds)
             if beyond_the_node(self._profile, node):
-                yield from nvlink(self._profile, self._pod, self._nodes, self.channel)
+                yield from nvlink(self._network, self._profile, self._pod, self._nodes, self.channel)
 
 
 def _of_profile(network: Network, labels: Mapping[str, str]) -> Iterable[Setting]:

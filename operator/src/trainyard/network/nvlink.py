@@ -29,15 +29,18 @@ def beyond_the_node(profile: Profile, node: Node | None) -> bool:
     return profile.nvlink_domains or (machine is not None and machine.nvlink_domains)
 
 
+def seen_to(network: Network, pod: Pod) -> bool:
+    """Whether somebody sees to the channel already: the pod claims devices, or the job or the Fabric object names channels."""
+    of_fabric = {v.name for v in network.fabric.env} if network.fabric is not None else set()
+    return pod.claims or CHANNELS in {*pod.named, *pod.wishes, *of_fabric}
+
+
 def claims_channel(network: Network, profile: Profile | None, pod: Pod, nodes: Sequence[Node]) -> bool:
     """Whether the pods of a gang on these nodes are to claim channels of a ComputeDomain of its own. profile: whose adapters are
     in use; None where none are."""
     if profile is None or not pod.many or pod.per_node > 1 or pod.backend is not Backend.NCCL or not nodes:
         return False
-    of_fabric = {v.name for v in network.fabric.env} if network.fabric is not None else set()
-    if pod.claims or CHANNELS in {*pod.named, *pod.wishes, *of_fabric}:
-        return False  # somebody sees to it already
-    return all(
+    return not seen_to(network, pod) and all(
         node.nvlink_channels
         and CLIQUE in node.labels
         and pod.accelerators >= all_accelerators(node)
@@ -46,9 +49,9 @@ def claims_channel(network: Network, profile: Profile | None, pod: Pod, nodes: S
     )
 
 
-def nvlink(profile: Profile, pod: Pod, nodes: Sequence[Node], claimed: bool) -> Iterator[Setting]:
+def nvlink(network: Network, profile: Profile, pod: Pod, nodes: Sequence[Node], claimed: bool) -> Iterator[Setting]:
     """What NCCL is told of it. claimed: by Trainyard."""
-    if not claimed and not pod.claims and CHANNELS not in {*profile.env, *pod.named, *pod.wishes}:
+    if not claimed and CHANNELS not in profile.env and not seen_to(network, pod):
         why = "the pod claims no channel of a ComputeDomain, and without one NCCL fails at the first memory of another node"
         yield Setting("NCCL_MNNVL_ENABLE", "0", Source.DERIVED, why)
         return

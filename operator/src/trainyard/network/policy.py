@@ -14,7 +14,7 @@ from trainyard.contract.matcher import Matcher, Port, parse
 from trainyard.network.adapters import devices, over_sockets
 from trainyard.network.choice import Network
 from trainyard.network.container import Pod
-from trainyard.network.nvlink import CHANNELS
+from trainyard.network.nvlink import CHANNELS, seen_to
 from trainyard.network.profiles.model import Transport
 from trainyard.network.reading import integer, misread
 from trainyard.network.roce import DEFAULT_RETRIES, dscp, ecn, gives_up_seconds, traffic_class
@@ -40,7 +40,7 @@ def judge(network: Network, pod: Pod, process_group_timeout_seconds: float, *, c
             yield f"{name} is left out: who a process is in the gang is the plan's to say"
     for name, value in sorted(pod.said.items()):
         if not is_reserved_env(name) and "$(" not in value:  # what Kubernetes puts there is not known here
-            said = Said(name, value, network, pod, process_group_timeout_seconds, channel or pod.claims)
+            said = Said(name, value, network, pod, process_group_timeout_seconds, channel or seen_to(network, pod))
             yield from (f"{name}: {doubt}" for doubt in _doubts(said))
     if pod.env_from:
         yield "envFrom: Kubernetes lets env win over it; a setting of Trainyard is replaced by env or spec.network.env alone"
