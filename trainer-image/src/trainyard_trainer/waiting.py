@@ -16,6 +16,7 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -29,7 +30,7 @@ from torch.distributed.tensor import DTensor
 
 TIMING: Final = "TORCH_NCCL_ENABLE_TIMING"
 MOST_WORKS: Final = 20_000
-"""Collectives of one step whose kernels are timed."""
+"""Collectives whose kernels are under way at a time, and are timed; of more the oldest are left out."""
 
 
 class Waits:
@@ -42,7 +43,8 @@ class Waits:
         self._on_gpu = device.type == "cuda"
         self._thread = threading.get_ident()
         self._seconds = 0.0
-        self._works: list[Any] = []
+        self._works: deque[Any] = deque(maxlen=MOST_WORKS)
+        self._timing = threading.Lock()
         self._wait: Callable[..., Any] | None = None
         self._wait_tensor: Any = None
         self._known = not self._on_gpu or os.environ.get(TIMING, "").lower() in ("1", "true")
@@ -53,9 +55,10 @@ class Waits:
 
         def timed(work: Any, *arguments: Any, **named: Any) -> Any:
             if self._on_gpu:
-                if len(self._works) < MOST_WORKS:
-                    self._works.append(work)
-                return wait(work, *arguments, **named)
+                outcome = wait(work, *arguments, **named)
+                if self._known:
+                    self._time_kernel(work)
+                return outcome
             if threading.get_ident() != self._thread:
                 return wait(work, *arguments, **named)
             with self._counted():
@@ -89,6 +92,14 @@ class Waits:
             self._seconds += time.perf_counter() - began
             self.inside = False
 
+    def _time_kernel(self, work: Any) -> None:
+        """Once it is over, which is asked at the next one: a collective that is kept keeps its buffers too. Those of the backward
+        pass are waited for in a thread of autograd's."""
+        with self._timing:
+            while self._works and self._works[0].is_completed():
+                self._seconds += _kernel_seconds(self._works.popleft())
+            self._works.append(work)
+
     def follow(self, model: nn.Module) -> None:
         """Count what the backward pass of copies (DDP) waits for; model: wrapped, or what is wrapped."""
         parameter = next((one for one in model.parameters() if one.requires_grad), None)
@@ -113,11 +124,10 @@ class Waits:
 
     def take(self) -> float | None:
         """Seconds since the last time it was asked, or since the beginning; None where they cannot be known."""
-        seconds, self._seconds = self._seconds, 0.0
-        works, self._works = self._works, []
-        if not self._known:
-            return None
-        return seconds + sum(map(_kernel_seconds, works))
+        with self._timing:
+            seconds, self._seconds = self._seconds, 0.0
+            works, self._works = self._works, deque(maxlen=MOST_WORKS)
+        return seconds + sum(map(_kernel_seconds, works)) if self._known else None
 
 
 def _kernel_seconds(work: Any) -> float:
