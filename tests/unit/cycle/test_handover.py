@@ -280,6 +280,29 @@ def test_while_a_kept_pod_is_waited_for_nothing_is_made_again_and_all_are_sent_o
     assert len({id(text) for text in sent[:4]}) == 1
 
 
+def test_labels_that_change_before_a_plan_is_handed_over_cost_no_pod(cluster: Pretend) -> None:
+    """The plan would be another now than the status says: it is nobody's fault, the launchers' least of all."""
+    before = uids(running(cluster))
+    changed = False
+
+    def relabelled(action: act.Action) -> bool:
+        nonlocal changed
+        if isinstance(action, act.HandPlan) and not changed:
+            changed = True
+            node = cluster.nodes["a3"]
+            cluster.nodes["a3"] = replace(node, labels={**node.labels, "network.topology.nvidia.com/leaf": "leaf-9"})
+            return True
+        return False
+
+    cluster.interrupt = relabelled
+    cluster.crash("train-0")
+    after = uids(again(cluster, 3, limit=40))
+    assert changed
+    assert set(after) == set(before)
+    assert failures(cluster) == (1, 0)
+    assert not [message for _, reason, message in cluster.events if reason == Reason.HANDOVER_FAILED]
+
+
 def test_of_a_large_gang_a_launcher_is_asked_less_often_and_counted_on_for_longer() -> None:
     """The poller begins 240 questions a second."""
     assert deadlines.heard(4) == pytest.approx(deadlines.HEARD, rel=0.01)

@@ -138,9 +138,11 @@ def _follows(job: Job, gang: Gang, now: float) -> bool:
 
 
 def _unborn(job: Job, gang: Gang) -> bool:
-    """Whether an attempt was opened of which nothing may be there yet: the plan is made before the first pod."""
+    """Whether an attempt was opened in which nobody plays yet: neither a pod that was made for it nor one that was kept and has
+    taken its plan."""
     sensible = job.spec is not None and job.deleted is None and job.status.reservation is not None
-    return sensible and job.status.started_at is not None and not gang.pods
+    plays = any(seat.pod is not None and seat.taken for seat in gang.seats)
+    return sensible and job.status.started_at is not None and not plays
 
 
 def _moved(tree: Tree, job: Job, gang: Gang) -> str:

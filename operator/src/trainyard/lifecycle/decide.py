@@ -189,15 +189,18 @@ def _told_of_failure(status: TrainingJobStatus) -> Tell:
 
 
 def _unmade(job: Job, gang: Gang, around: Surroundings, now: float) -> Verdict | None:
-    """Members that the API server does not take: nobody's failure (a quota, a webhook), but others could use the nodes."""
+    """Members that the API server does not take: nobody's failure (a quota, a webhook), but others could use the nodes. And a
+    plan that is out of date before anybody plays by it."""
     missing = sum(seat.pod is None for seat in gang.seats)
-    if job.status.reservation is None or job.status.started_at is None or not missing:
+    if job.status.reservation is None or job.status.started_at is None:
         return None
-    if around.leaving:
+    if missing and around.leaving:
         return Verdict(Outcome.DISPLACED, Reason.NAMESPACE_TERMINATING, "the namespace is being deleted")
     if around.outdated:
-        message = "a node went, or its labels changed, before the first pod was made"
+        message = "a node went, or its labels changed, before the first member had its plan"
         return Verdict(Outcome.DISPLACED, Reason.LABELS_CHANGED, message)
+    if not missing:
+        return None
     last_made = max((pod.created for pod in gang.pods), default=0.0)
     if around.refusal and now - max(job.status.started_at, last_made) > deadlines.UNMADE:
         message = f"{missing} of {len(gang.seats)} pods cannot be made: {around.refusal}"

@@ -20,7 +20,7 @@ from trainyard.lifecycle.repair import comes_back_at_once, lost
 from trainyard.world.records import Job, Pod, Running
 
 _ENDS: Final = (Outcome.FAILED, Outcome.LOST, Outcome.UNFIT)
-_DISPLACED: Final = (Reason.NODE_TAKEN, Reason.HANDOVER_FAILED)
+_DISPLACED: Final = (Reason.NODE_TAKEN, Reason.HANDOVER_FAILED, Reason.LABELS_CHANGED)
 _ELSEWHERE: Final = (Reason.PREFLIGHT_FAILED, Reason.NODES_UNLIKE)
 """Where no node is to blame for one of these, the choice of all of them is: the next attempt is placed anew."""
 
