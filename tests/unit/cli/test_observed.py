@@ -48,11 +48,14 @@ def a_world(observed: Observed) -> World:
 
 
 def stored(points: tuple[Point, ...] = ()) -> Observed:
-    return addition(a_world(Observed()), TREE, FABRIC, an_outcome(points), T0).observed
+    write = addition(a_world(Observed()), TREE, FABRIC, an_outcome(points), T0)
+    assert write is not None
+    return write.observed
 
 
 def test_a_measurement_becomes_a_row_for_each_level() -> None:
     write = addition(a_world(Observed()), TREE, FABRIC, an_outcome(), T0)
+    assert write is not None
     assert (write.name, write.uid, write.resource_version) == ("lab", "uid", "7")
     assert [(row.level, row.bandwidth, row.by, row.nodes) for row in write.observed.links] == [
         ("leaf", 50e6, ObservedBy.MEASURE, 8),

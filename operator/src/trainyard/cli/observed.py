@@ -52,9 +52,16 @@ async def store(client: KubeClient, world: World, tree: Tree, outcome: Outcome, 
         )
     try:
         for _ in range(TRIES):
-            current = decode.fabric(ONE.one.validate_python(await client.get(resources.FABRICS, None, fabric.name)))
+            read = ONE.one.validate_python(await client.get(resources.FABRICS, None, fabric.name))
             try:
-                await write_observed(client, addition(world, tree, current, outcome, now))
+                current = decode.fabric(read)
+            except ValueError as error:
+                return f"Not stored: the Fabric {fabric.name} makes no sense any more: {error}."
+            write = addition(world, tree, current, outcome, now)
+            if write is None:
+                return f"Not stored: a newer operator wrote the table of the Fabric {fabric.name}; use its plugin."
+            try:
+                await write_observed(client, write)
             except ApiError as error:
                 if not error.conflict:
                     raise
@@ -67,10 +74,11 @@ async def store(client: KubeClient, world: World, tree: Tree, outcome: Outcome, 
     return f"Not stored: the Fabric {fabric.name} changed {TRIES} times in the meantime; measure again."
 
 
-def addition(world: World, tree: Tree, fabric: Fabric, outcome: Outcome, now: float) -> WriteObserved:
-    """The table of a Fabric with a measurement."""
-    before = fabric.observed or Observed()
-    observed = with_links(before, rows_of(tree, outcome, now)).but(measurement=_measurement(outcome, now))
+def addition(world: World, tree: Tree, fabric: Fabric, outcome: Outcome, now: float) -> WriteObserved | None:
+    """The table of a Fabric with a measurement. None where a newer operator wrote the table in words unknown here: it stays."""
+    if fabric.observed is None:
+        return None
+    observed = with_links(fabric.observed, rows_of(tree, outcome, now)).but(measurement=_measurement(outcome, now))
     observed = observed.but(summary=summary(world, tree, replace(fabric, observed=observed), now))
     return WriteObserved(fabric.name, fabric.uid, fabric.resource_version, observed)
 
