@@ -20,7 +20,7 @@ def test_every_warning_about_checkpoints_is_explained():
     reasons = set(re.findall(r'\b_?warn\(\s*"(\w+)"', code))
     assert len(reasons) >= 7
     # Of the training, not of its checkpoints.
-    elsewhere = {"DataChanged", "ConfigurationChanged", "HistoryGap", "StepSkipped", "RolledBack"}
+    elsewhere = {"DataChanged", "ConfigurationChanged", "StepSkipped", "RolledBack"}
     assert {reason for reason in reasons - elsewhere if f"`{reason}`" not in PAGE} == set()
 
 
