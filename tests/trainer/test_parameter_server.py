@@ -1,5 +1,6 @@
 """Parameter servers: with none stale they compute what one process does; stale ones let a worker go ahead, and no further."""
 
+import json
 import multiprocessing
 import os
 from itertools import pairwise
@@ -136,3 +137,24 @@ def test_every_parameter_has_one_server_and_none_has_much_more_than_another(size
 def test_a_staleness_that_cannot_be_is_refused(capsys):
     assert main(["--staleness", "-1"]) == 78
     assert "--staleness: -1; it is a number of steps, 0 or more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {"model": {"from": "/models/mine"}},
+            "spec.trainer.model.from: /models/mine, and parameter servers begin with",
+        ),
+        ({"precision": "bfloat16"}, "spec.trainer.precision: bfloat16, and parameter servers compute in float32 alone"),
+        (
+            {"data": {"packing": "masked"}},
+            "spec.trainer.data.packing: masked, and parameter servers divide the loss by",
+        ),
+    ],
+)
+def test_what_parameter_servers_would_leave_out_is_refused(tmp_path, capsys, given, sentence):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(given))
+    assert main(["--config", str(config)]) == 78
+    assert sentence in capsys.readouterr().out

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from trainyard.api.trainer import TrainerConfig
 from trainyard.contract.exits import Exit
+from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
 
 from trainyard_trainer.configuration import BadConfiguration, assignment, local_environment
 from trainyard_trainer.data.batches import Batches, batches_of
@@ -32,7 +33,6 @@ from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.parallel.server import Servers
 
 log = logging.getLogger("trainyard_trainer")
-TIMEOUT_SECONDS = 120.0
 
 
 def train(config: TrainerConfig, batches: Batches, staleness: int, dtype: torch.dtype = torch.float32) -> Transformer:
@@ -56,6 +56,23 @@ def train(config: TrainerConfig, batches: Batches, staleness: int, dtype: torch.
     return model
 
 
+def refuse(config: TrainerConfig) -> None:
+    """Raises BadConfiguration for what train.py understands and this does not: it would be left out unseen."""
+    if config.model.from_ is not None:
+        raise BadConfiguration(
+            f"spec.trainer.model.from: {config.model.from_}, and parameter servers begin with drawn weights; leave it out"
+        )
+    if config.precision != "float32":
+        raise BadConfiguration(
+            f"spec.trainer.precision: {config.precision}, and parameter servers compute in float32 alone; leave it out"
+        )
+    if config.data.packing == "masked":
+        raise BadConfiguration(
+            "spec.trainer.data.packing: masked, and parameter servers divide the loss by all tokens of a step, some of which do "
+            "not count then; use continuous"
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one process; the answer is its exit code."""
     parser = argparse.ArgumentParser(
@@ -72,11 +89,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if given.staleness < 0:
             raise BadConfiguration(f"--staleness: {given.staleness}; it is a number of steps, 0 or more")
-        config = assignment(os.environ, given.config).trainer
+        task = assignment(os.environ, given.config)
+        config = task.trainer
+        refuse(config)
         rank, ranks, _, local_ranks = local_environment()
         torch.set_num_threads(threads(os.environ, local_ranks))
         batches = batches_of(config, corpus_of(config), config.data.micro_batch, rank, ranks)
-        meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), TIMEOUT_SECONDS, lambda: False)
+        timeout_seconds = task.plan.process_group_timeout_seconds if task.plan else PROCESS_GROUP_TIMEOUT_SECONDS
+        meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), timeout_seconds, lambda: False)
         train(config, batches, given.staleness)
         dist.destroy_process_group()
         return Exit.DONE

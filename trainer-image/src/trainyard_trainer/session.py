@@ -40,7 +40,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from trainyard.contract import env
 from trainyard.contract.codec import dumps
-from trainyard.contract.plan import Axis, Lineage, Mark, Plan
+from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS, Axis, Lineage, Mark, Plan
 from trainyard.contract.plan import Checkpoints as Settings
 
 from trainyard_trainer.asked import Requests
@@ -63,7 +63,6 @@ from trainyard_trainer.report import Phase, Reporter
 from trainyard_trainer.waiting import Entered, Waits
 
 log = logging.getLogger(__name__)
-TIMEOUT_SECONDS = 120.0  # of collectives, where no plan says another
 DRAIN_SECONDS = 20.0
 """For the end of a save when the training has failed; the launcher ends the others 5 s after the first."""
 
@@ -152,7 +151,7 @@ class Session:
         axes = plan.mesh if plan else ()
         # Before they meet: a rank that is refused afterwards would be to the others one that died.
         dimensions(axes, ranks)
-        timeout_seconds = plan.process_group_timeout_seconds if plan else TIMEOUT_SECONDS
+        timeout_seconds = plan.process_group_timeout_seconds if plan else PROCESS_GROUP_TIMEOUT_SECONDS
         meet(Place.of(environment, rank, ranks), device, timeout_seconds, requests.stop_asked)
         session = None
         try:
