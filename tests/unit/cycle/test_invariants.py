@@ -65,7 +65,7 @@ def check_spares(cluster: Pretend, job: Job) -> None:
         other = cluster.jobs.get(pod.membership.job_uid) if pod.membership else None
         if other is None or other is job or not pod.live or pod.membership is None:
             continue
-        if other.status.started_at is None:
+        if other.status.started_at is None or pod.membership.attempt < other.status.attempt:
             continue
         whole = pod.requests.get("nvidia.com/gpu") == 8
         if whole and pod.membership.node in job.status.plan.spares:
