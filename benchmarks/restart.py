@@ -72,7 +72,7 @@ async def _restarts(home: Path, hosts: Path, plan: Plan, runs: int) -> list[Figu
                 os.kill(max(pods[-1].children()), signal.SIGKILL)  # the youngest is the last rank
                 heard = await _failed(mirror)
                 told.append(heard - killed)
-                await _hand_over(mirror, client, encode(_plan(home, attempt)))
+                await _hand_over(mirror, client, encode(_plan(home, attempt)).encode())
                 again = await _all(mirror, lambda s, n=attempt: s.attempt == n and s.first_step_time is not None)
                 totals.append(max(status.first_step_time or 0.0 for status in again) - killed)
                 for phase, spent in parts.items():
@@ -160,7 +160,7 @@ async def _failed(mirror: Mirror) -> float:
         await asyncio.sleep(0.01)
 
 
-async def _hand_over(mirror: Mirror, client: LauncherClient, plan: str) -> None:
+async def _hand_over(mirror: Mirror, client: LauncherClient, plan: bytes) -> None:
     answers = await asyncio.gather(*(client.plan(pod, plan) for pod in mirror.members.values()))
     for answer in answers:
         if not isinstance(answer, Status):
