@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,8 @@ FOLDER: Final = Path("/dev/shm/trainyard")
 """In memory; a pod's own, which outlives its processes."""
 INDEX: Final = ".metadata"
 MOST_PIECES_BYTES: Final = 64 * 2**20
-"""That a rank may need of what others wrote; above it the store is read."""
+"""That a rank may need of what others wrote, and that all ranks may need of one; above it the store is read."""
+_OF_RANK: Final = re.compile(r"__(\d+)_")
 _POSIX = Posix()
 
 
@@ -55,16 +57,17 @@ def partners(domains: Sequence[int], tree: Sequence[Domain]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Tee:
-    """Writes to the store, and into a folder in memory as long as that holds no more than `budget_bytes`."""
+    """Writes to the store, and into a folder in memory as long as what `ranks` wrote there takes no more than `budget_bytes`."""
 
     streams: Streams
     folder: Path
     budget_bytes: int
+    ranks: tuple[int, ...]
 
     def create(self, path: PurePath) -> BinaryIO:
         raw = self.streams.create(path)
         copy = self.folder / path.parent.name / path.name
-        return cast(BinaryIO, _Both(raw, copy, self.budget_bytes - used_bytes(self.folder)))
+        return cast(BinaryIO, _Both(raw, copy, self.budget_bytes - used_bytes(self.folder, self.ranks)))
 
     def read(self, path: PurePath) -> BinaryIO:
         return self.streams.read(path)
@@ -116,7 +119,8 @@ class _Both:
 
 @dataclass(slots=True)
 class Copies:
-    """Those that one rank writes and keeps. keeper: of each rank, by rank, the rank that keeps its copy."""
+    """Those that one rank writes and keeps. keeper: of each rank, by rank, the rank that keeps its copy. budget_bytes: the rank's
+    share of what all copies of its node may take."""
 
     everyone: Agreement
     keeper: tuple[int, ...]
@@ -129,11 +133,11 @@ class Copies:
         processes = plan.processes_per_node
         nodes = partners([member.domain for member in plan.members], plan.domains)
         keeper = tuple(nodes[rank // processes] * processes + rank % processes for rank in range(everyone.ranks))
-        return cls(everyone, keeper, bytes_of_node, FOLDER / plan.uid)
+        return cls(everyone, keeper, bytes_of_node // processes, FOLDER / plan.uid)
 
     def tee(self, streams: Streams) -> Streams:
         """Where to write, so that a copy is made."""
-        return Tee(streams, self.folder, self.budget_bytes)
+        return Tee(streams, self.folder, self.budget_bytes, self._ranks())
 
     def committed(self, stored: Stored) -> None:
         """Send what this rank wrote to its keeper, and keep what is sent here; the copies before go. Collective."""
@@ -144,7 +148,7 @@ class Copies:
         mine = [file for file in self._written_by(rank, stored) if self._size(stored, file) == file.bytes]
         offered = self.everyone.gather(mine)
         source, keeper = self.keeper.index(rank), self.keeper[rank]
-        room = self.budget_bytes - used_bytes(self.folder)
+        room = self.budget_bytes - used_bytes(self.folder, self._ranks())
         fits = source != rank and sum(file.bytes for file in offered[source]) <= room
         arriving = self._allocated(stored, offered[source]) if fits else None
         taken = self.everyone.gather(arriving is not None)
@@ -188,22 +192,34 @@ class Copies:
         asked = self.everyone.gather(needs)
         if any(some is None or sum(part.length for part in some) > MOST_PIECES_BYTES for some in asked):
             return None
-        answers: dict[Slice, bytes] = {}
-        for part in {part for some in asked for part in some or ()}:
-            if part.name in mine:
-                with contextlib.suppress(OSError), (folder / part.name).open("rb") as stream:
-                    stream.seek(part.offset)
-                    answers[part] = stream.read(part.length)
-        given = self.everyone.gather(answers)
-        return {part: found[part] for part in needs or () for found in given if part in found}
+        of_writer: dict[int, set[Slice]] = {}
+        for part in (part for some in asked for part in some or ()):
+            of_writer.setdefault(_writer(part.name), set()).add(part)
+        if any(sum(part.length for part in parts) > MOST_PIECES_BYTES for parts in of_writer.values()):
+            return None
+        pieces: dict[Slice, bytes] = {}
+        for writer in range(self.everyone.ranks):
+            if writer in of_writer:  # one after the other, so that of all parts a rank holds those of one and its own
+                given = [self._cut(folder, of_writer[writer]) if writer == self.everyone.rank else {}]
+                dist.broadcast_object_list(given, src=writer, group=self.everyone.group)
+                pieces |= {part: given[0][part] for part in needs or () if part in given[0]}
+        return pieces
+
+    def _cut(self, folder: Path, parts: Collection[Slice]) -> dict[Slice, bytes]:
+        """Parts of files that this rank wrote; those that cannot be read are left out."""
+        found: dict[Slice, bytes] = {}
+        for part in parts:
+            with contextlib.suppress(OSError), (folder / part.name).open("rb") as stream:
+                stream.seek(part.offset)
+                found[part] = stream.read(part.length)
+        return found
 
     def _written_by(self, rank: int, stored: Stored) -> list[StoredFile]:
-        """DCP names files by the rank that wrote them; the index is the first rank's."""
-        return [
-            file
-            for file in stored.record.files
-            if file.name.startswith(f"__{rank}_") or (rank == 0 and file.name == INDEX)
-        ]
+        return [file for file in stored.record.files if _writer(file.name) == rank]
+
+    def _ranks(self) -> tuple[int, ...]:
+        """This one, and the one whose copy it keeps."""
+        return self.everyone.rank, self.keeper.index(self.everyone.rank)
 
     def _size(self, stored: Stored, file: StoredFile) -> int:
         try:
@@ -257,10 +273,17 @@ class Copies:
                 work.wait()
 
 
-def used_bytes(folder: Path) -> int:
-    """Of all files below a folder in memory."""
+def _writer(name: str) -> int:
+    """The rank that wrote a file: DCP names each by its rank, and the index is the first rank's. -1: none that is known."""
+    written_by = _OF_RANK.match(name)
+    return 0 if name == INDEX else int(written_by[1]) if written_by else -1
+
+
+def used_bytes(folder: Path, ranks: Collection[int]) -> int:
+    """Of all files below a folder in memory that some ranks wrote."""
     total = 0
     for path in folder.glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):
-            total += path.stat().st_size
+        if _writer(path.name) in ranks:
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size
     return total

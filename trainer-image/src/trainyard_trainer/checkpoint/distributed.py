@@ -134,20 +134,19 @@ class Checkpoints:
         """Fill `state` from the newest commit of the lineage that verifies; None where there is no history.
 
         Hashes are compared before anything is unpickled, each rank looking at a part of the files. A commit that does
-        not verify is reported, and the one before it is tried. fits: raises where a commit is of something else than
-        `state`. Raises LoadFailed where what verifies does not fit into `state`, NothingVerifies where there is a history
-        and none of it verifies, WrongFolder and Superseded as `Store.claim` does.
+        not verify is reported, and the one before it is tried. fits: makes room in `state` for a commit that is tried
+        next, and raises where it is of something else. Raises LoadFailed where what verifies does not fit into `state`,
+        NothingVerifies where there is a history and none of it verifies, WrongFolder and Superseded as `Store.claim` does.
         """
         candidates, unreadable = self._all.on_first_rank(self._keeper.candidates)
         problems = [*unreadable]
         for stored in candidates:
-            if self._read_copy(stored, state, fits):
+            fits(stored.record)
+            if self._read_copy(stored, state):
                 self._keeper.loaded(candidates[candidates.index(stored) :], verified=False)
                 break
-            mine = stored.record.files[self.rank :: self.ranks]
-            problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
+            problem = self._problem(stored)
             if problem is None:
-                fits(stored.record)
                 self._read(stored, state, self.store.streams)
                 self._keeper.loaded(candidates[candidates.index(stored) :])
                 break
@@ -169,19 +168,22 @@ class Checkpoints:
         stored = self.last
         if stored is None:
             return None
-        mine = stored.record.files[self.rank :: self.ranks]
-        problem = next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
+        problem = self._problem(stored)
         if problem is not None:
             raise LoadFailed(f"{stored.path}: {problem}")
         self._read(stored, state, self.store.streams)
         return stored.record
 
-    def _read_copy(self, stored: Stored, state: Mapping[str, Tensor], fits: Callable[[CommitRecord], None]) -> bool:
+    def _problem(self, stored: Stored) -> Problem | None:
+        """What keeps a commit from being loaded from the store, the same on all ranks; each looks at a part of the files."""
+        mine = stored.record.files[self.rank :: self.ranks]
+        return next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
+
+    def _read_copy(self, stored: Stored, state: Mapping[str, Tensor]) -> bool:
         """Whether `state` was filled from the memory of the nodes. Where it could not, the store is read."""
         near = self._copies.near(stored, state) if self._copies is not None else None
         if near is None:
             return False
-        fits(stored.record)
         try:
             self._read(stored, state, near)
         except LoadFailed as error:
