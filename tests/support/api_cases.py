@@ -331,6 +331,12 @@ WRONG: dict[str, Wrong] = {
         "true, but a backward pass that is cut in two (parallel.schedule: zero-bubble) cannot be compiled",
         None,
     ),
+    "a scale that changes under what compression left out": Wrong(
+        a_job(trainer={"precision": "float16", "parallel": {"compression": {"method": "int8"}}}),
+        "spec.trainer.precision",
+        "float16 changes by how much gradients are scaled, and what int8 left out of those before",
+        None,
+    ),
     "fewer samples than stages": Wrong(
         a_job(processesPerNode=2, parallelism={"pipeline": 4}, trainer={"data": {"globalBatch": 4}}),
         "spec.parallelism.pipeline",

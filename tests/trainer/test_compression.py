@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from support.processes import run
 from trainyard.api.trainer import CompressionConfig, TrainerConfig
+from trainyard.api.trainer_parallel import KEEP_RESTS
 from trainyard.contract.plan import Axis
 from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.model import weights
@@ -82,6 +83,20 @@ def spoiled(reduction):
     return found
 
 
+def owed(rank, reduction):
+    """The most that is handed out of gradients of nothing, after four of random numbers; and of the same with what was left out
+    of those forgotten."""
+    generator, found = torch.Generator().manual_seed(rank), []
+    for forgotten in (False, True):
+        for step in range(5):
+            flat = torch.randn(340, generator=generator) if step < 4 else torch.zeros(340)
+            if step == 4 and forgotten:
+                reduction.forget()
+            reduction(Bucket(flat, [flat[:300].view(20, 15), flat[300:]], 0, last=True))
+        found.append(float(flat.abs().max()))
+    return found
+
+
 @pytest.fixture(scope="module")
 def gang(tmp_path_factory):
     """One gang does it all."""
@@ -99,6 +114,7 @@ def gang(tmp_path_factory):
                 name: delivered(rank, make()) for name, make in {**made, "topk without feedback": without}.items()
             },
             "spoiled": {name: spoiled(make()) for name, make in made.items()},
+            "owed": {name: owed(rank, made[name]()) for name in KEEP_RESTS},
             "losses": {
                 (mesh, name): learn(rank, axes, given)
                 for mesh, axes in MESHES.items()
@@ -125,6 +141,14 @@ def test_without_error_feedback_most_of_it_is(gang):
 def test_a_gradient_that_is_no_number_is_told_and_not_remembered(gang, method):
     for found in gang:
         assert found["spoiled"][method] == [True, False, True]
+
+
+@pytest.mark.parametrize("method", KEEP_RESTS)
+def test_what_was_left_out_of_a_step_that_came_to_nothing_is_forgotten(gang, method):
+    for found in gang:
+        usual, forgotten = found["owed"][method]
+        assert usual > 0.0
+        assert forgotten == 0.0
 
 
 @pytest.mark.parametrize("mesh", MESHES)

@@ -106,7 +106,7 @@ def attempt(folder, divergence, attempt=1, step=4, times=100, code=Exit.DONE, ra
         folder / "run",
         trainer=trainer,
         ranks=ranks,
-        mesh=[Axis("shard", ranks)],
+        mesh=given.pop("mesh", [Axis("shard", ranks)]),
         attempt=attempt,
         **given,
     )
@@ -199,3 +199,21 @@ def test_a_resumed_training_takes_the_same_for_spikes(tmp_path):
     later = [message.split(":")[0] for reason, message in warnings(again) if reason == "StepSkipped"]
     assert later == [step for step in given_up if int(step.split()[1]) > 14]
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+
+
+def test_a_step_that_is_given_up_leaves_nothing_that_compression_owes(tmp_path):
+    """A resume begins without; so who resumes after such a step goes on as who did not."""
+    spikes = {"onSpike": "skip", "spikeFactor": 1.0001, "spikeWindow": 8, "most": 100}
+    trainer = {
+        "steps": 15,
+        "optimizer": {"warmupSteps": 0, "learningRate": 1e-3, "finalFraction": 1.0},
+        "parallel": {"compression": {"method": "topk"}},
+    }
+    mesh = [Axis("replicate", 2), Axis("shard", 2)]
+    given = {"trainer": trainer, "ranks": 4, "mesh": mesh, "step": 0, "every_steps": 1, "keep": 100}
+    whole = attempt(tmp_path / "run", spikes, **given)
+    last = next(int(message.split()[1].rstrip(":")) for reason, message in warnings(whole) if reason == "StepSkipped")
+    expected = losses(tmp_path / "run")
+    attempt(tmp_path / "run", spikes, attempt=2, history=[(1, last)], **given)
+    assert 8 < last < 13
+    assert losses(tmp_path / "run") == expected

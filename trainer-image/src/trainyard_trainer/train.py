@@ -127,6 +127,7 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
             optimizer.zero_grad()
             why = partial(spread.why, micro_batches, batches.global_tokens, scaler.scale, mine)
             watch.give_up(fault, session, model, optimizer, why)
+            spread.forget()  # and not before: the cause is looked for by doing the step again
         optimizer.zero_grad()
 
         digest = batches.order.digest(step)

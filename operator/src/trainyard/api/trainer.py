@@ -16,7 +16,7 @@ from trainyard.api.errors import field_errors
 from trainyard.api.trainer_data import DataConfig, SourceConfig
 from trainyard.api.trainer_model import BYTE_VOCABULARY, PRESETS, ModelConfig, RopeScaling, Shape, TrainerModel
 from trainyard.api.trainer_optimizer import DivergenceConfig, OptimizerConfig
-from trainyard.api.trainer_parallel import CompressionConfig, ParallelConfig
+from trainyard.api.trainer_parallel import KEEP_RESTS, CompressionConfig, ParallelConfig
 
 __all__ = [
     "BYTE_VOCABULARY",
@@ -82,6 +82,12 @@ class TrainerConfig(TrainerModel):
             raise ValueError(
                 "compile: true, but a backward pass that is cut in two (parallel.schedule: zero-bubble) cannot be compiled; use "
                 "schedule interleaved, or leave compile out"
+            )
+        method = self.parallel.compression.method
+        if self.precision == "float16" and method in KEEP_RESTS:
+            raise ValueError(
+                f"precision: float16 changes by how much gradients are scaled, and what {method} left out of those before "
+                "(parallel.compression.method) keeps its scale; use bfloat16, or compression.method none, fp16 or bf16"
             )
         if data.has_bytes and model.vocabulary <= SEPARATOR:
             raise ValueError(

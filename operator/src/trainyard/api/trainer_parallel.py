@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from trainyard.api.trainer_model import TrainerModel
+
+KEEP_RESTS: Final = ("powersgd", "int8", "topk")
+"""Methods of compression that add what they left out of a gradient to the next one."""
 
 
 class CompressionConfig(TrainerModel):
@@ -63,7 +66,7 @@ class ParallelConfig(TrainerModel):
 
     @model_validator(mode="after")
     def _sums(self) -> Self:
-        if self.all_reduce == "hierarchical" and self.compression.method in ("powersgd", "int8", "topk"):
+        if self.all_reduce == "hierarchical" and self.compression.method in KEEP_RESTS:
             raise ValueError(
                 f"allReduce: hierarchical adds up in parts, which what {self.compression.method} sends cannot be; use flat, or "
                 "compression.method none, fp16 or bf16"

@@ -14,7 +14,7 @@ without.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -51,6 +51,14 @@ def compressed(group: dist.ProcessGroup, config: CompressionConfig) -> Reduction
             raise ValueError(f"{config.method} compresses nothing")
 
 
+@runtime_checkable
+class Keeps(Protocol):
+    """A reduction that keeps something of one step for the next."""
+
+    def forget(self) -> None:
+        """Keep nothing: the step came to nothing, and weights that it would have moved stay."""
+
+
 class Hooked:
     """A communication hook of torch. It takes the mean where we want the sum: the loss was divided by all tokens before."""
 
@@ -76,6 +84,10 @@ class PowerSgd(Hooked):
         if not _finite(bucket.flat):  # on all ranks alike; the next gradient is to begin without it
             for held in (self._of_steps.error_dict, self._of_steps.p_memory_dict, self._of_steps.q_memory_dict):
                 held.pop(bucket.number, None)
+
+    def forget(self) -> None:
+        for held in (self._of_steps.error_dict, self._of_steps.p_memory_dict, self._of_steps.q_memory_dict):
+            held.clear()
 
 
 class _Waiting:
@@ -137,6 +149,10 @@ class Int8:
         for gradient, numbers in zip(bucket.parts, torch.split(whole, parts, dim=1), strict=True):
             gradient.copy_(numbers.reshape(-1)[: gradient.numel()].view_as(gradient))
 
+    def forget(self) -> None:
+        self._mine.forget()
+        self._sums.forget()
+
 
 class TopK:
     """The largest numbers of each parameter and their places; what several members send of one place is added up."""
@@ -164,6 +180,9 @@ class TopK:
             wanted[chosen] -= values.to(wanted.dtype)
             self._left_out.keep(bucket.number, wanted)
 
+    def forget(self) -> None:
+        self._left_out.forget()
+
 
 class _Rests:
     """What was left out of each bucket at the last step."""
@@ -179,6 +198,9 @@ class _Rests:
 
     def keep(self, number: int, rest: Tensor) -> None:
         self._held[number] = rest
+
+    def forget(self) -> None:
+        self._held.clear()
 
 
 def coded(numbers: Tensor) -> Tensor:

@@ -27,6 +27,7 @@ from trainyard_trainer.data.batches import Batch
 from trainyard_trainer.model.loss import cross_entropy, on_parts
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel import data, gradients, pipeline, replicas, tensor
+from trainyard_trainer.parallel.compress import Keeps
 from trainyard_trainer.parallel.mesh import PIPELINE, REPLICATE, SHARD, TENSOR, data_mesh, index, size
 from trainyard_trainer.parallel.shard import shard, sync_gradients
 
@@ -62,7 +63,7 @@ class Spread:
         if self._tensor_mesh is not None:
             tensor.split(model, self._tensor_mesh)
         held = pipeline.parts(model, config.stages_per_rank) if stages > 1 else [model]
-        reduction = replicas.reduction(mesh, config, nested)
+        self._reduction = reduction = replicas.reduction(mesh, config, nested)
         copies_alone = size(mesh, REPLICATE) > 1 and size(mesh, SHARD) * tensors * stages == 1
         if not copies_alone:
             # A stage sees its weights once for each micro-batch: it would gather them as often.
@@ -123,6 +124,11 @@ class Spread:
     def clip(self, norm: float, limit: float, by: float = 1.0) -> None:
         """Multiply the gradient by `by`, after which its norm is `norm`, and scale it down to the norm `limit`."""
         gradients.clip(gradients.local_parts(self._held), norm, limit, by)
+
+    def forget(self) -> None:
+        """A step came to nothing: what compression left out of its gradient is not owed to the next one."""
+        if isinstance(self._reduction, Keeps):
+            self._reduction.forget()
 
     def _loss(self, logits: Tensor, targets: Tensor, tokens: float) -> Tensor:
         return cross_entropy(logits, targets, self._vocabulary, self._tensor_mesh) / tokens
