@@ -181,7 +181,7 @@ def wire(home: Path) -> Figure:
             plan.write_text(encode(plan_of(topology, PLANNED, mesh, config)))
             ended = run(partial(trained, name=name, order=PLANNED, plan=plan), topology, home / name)
             found[name] = [
-                _over(end.result.sent, [r for r in end.reports if isinstance(r, SentInStep)]) for end in ended
+                over_said(end.result.sent, [r for r in end.reports if isinstance(r, SentInStep)]) for end in ended
             ]
     worst = max((abs(over), name) for name, ranks in found.items() for over in ranks)
     overheads = [over for ranks in found.values() for over in ranks]
@@ -196,10 +196,10 @@ def wire(home: Path) -> Figure:
     )
 
 
-def _over(sent: Sequence[int], said: Sequence[SentInStep]) -> float:
+def over_said(sent: Sequence[int], said: Sequence[SentInStep]) -> float:
     """By which share an interface sent more than the ledger says, over the steps after the one that was counted."""
     first = WARM_UP + 1
-    wanted = sum(line.predicted_wire_bytes for line in said) * (len(sent) - 1 - first)
+    wanted = sum(line.wire_bytes for line in said) * (len(sent) - 1 - first)
     return (sent[-1] - sent[first]) / wanted - 1.0
 
 

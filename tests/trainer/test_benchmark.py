@@ -1,14 +1,17 @@
 """The trainer's figures: which there are, the plans that are measured, and what the model says of a sum by levels."""
 
+from dataclasses import replace
+
 import pytest
 from support.gradients import places
 from trainyard.planner.machines import NETWORKS
 from trainyard_lab.fabric import MBIT, Topology
 from trainyard_trainer.parallel.places import Places
+from trainyard_trainer.report import SentInStep
 
 from benchmarks import trainer, trainer_network
 from benchmarks.figures import Figure, as_table
-from benchmarks.trainer_network import DDP, PLANNED, modelled, plan_of
+from benchmarks.trainer_network import DDP, PLANNED, modelled, over_said, plan_of
 
 
 def test_a_figure_that_does_not_exist_is_refused(capsys):
@@ -33,6 +36,24 @@ def test_the_models_time_of_a_sum_by_levels_is_what_each_link_carries_over_its_r
     node, leaf, spine = (rate * MBIT * usable for rate in (2000, 400, 100))
     expected = message / node + message / leaf + message / spine
     assert modelled(Topology(spine_bits_per_second=100 * MBIT), (2, 2, 2)) == pytest.approx(expected, rel=0.01)
+
+
+def test_what_an_interface_sent_is_compared_with_what_the_ledger_counted_and_not_with_the_formulas():
+    line = SentInStep(
+        at=0.0,
+        rank=0,
+        axis="replicate",
+        data="gradients",
+        collective="all-reduce",
+        bytes=100,
+        count=1,
+        predicted_bytes=50.0,
+        wire_bytes=60.0,
+        predicted_wire_bytes=20.0,
+    )
+    counted = [line, replace(line, axis="shard", wire_bytes=40.0)]
+    sent = (0, 5, 9, 1000, 1102, 1204)  # before each step; what begins and the step that is counted go first
+    assert over_said(sent, counted) == pytest.approx(0.02)
 
 
 def test_a_figure_with_two_bars_is_to_lie_between_them():
