@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from trainyard.planner import predict
@@ -15,7 +16,7 @@ from trainyard.planner.links import Links
 from trainyard.planner.machines import GB, Accelerator
 from trainyard.planner.memory import USABLE, Memory, memory
 from trainyard.planner.model import FLOAT32_SHARE, Model
-from trainyard.planner.nested import nested
+from trainyard.planner.nested import Path, nested
 from trainyard.planner.predict import Prediction, StepTime
 from trainyard.planner.traffic import PIPELINE, REPLICATE, SHARD, TENSOR, Mesh, traffic
 from trainyard.topology.tree import Tree
@@ -46,7 +47,7 @@ class Choice:
     out: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Site:
     """What a mesh is laid over. nodes: of the members in rank order. accelerator: None where it is not known: then everything
     fits, and the communication alone decides."""
@@ -64,10 +65,15 @@ class Site:
 
     def nested(self, model: Model, mesh: Mesh) -> tuple[int, ...]:
         """The groups in which the replicas of a mesh sum, where they do so by levels of the network; () where not."""
-        if not model.hierarchical:
+        if not model.hierarchical or mesh.replicate < 2:
             return ()
-        paths = [(*self.tree.known(node), node) for node in self.nodes for _ in range(self.processes_per_node)]
-        return nested(paths, mesh.replicate, mesh.stride(REPLICATE))
+        return nested(self.paths, mesh.replicate, mesh.stride(REPLICATE))
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """By rank, the domains of its node as far as they are known, and the node. Found once for all meshes."""
+        of = {node: (*self.tree.known(node), node) for node in dict.fromkeys(self.nodes)}
+        return tuple(of[node] for node in self.nodes for _ in range(self.processes_per_node))
 
 
 def choose(
