@@ -24,7 +24,7 @@ from trainyard.api.fabric import FabricSpec
 from trainyard.api.names import ANNOTATION_HCAS
 from trainyard.api.training_job import TrainingJobSpec
 from trainyard.network.derive import settings_for
-from trainyard.planner import collectives, predict
+from trainyard.planner import collectives
 from trainyard.planner.collectives import Collective
 from trainyard.planner.links import links_of
 from trainyard.planner.mesh import Site
@@ -155,7 +155,7 @@ def modelled(topology: Topology, nodes: Sequence[str], message_bytes: float) -> 
     tree = tree_of(topology)
     spec = FabricSpec.model_validate(cluster.fabric_object(Path("/"), topology)["spec"])
     site = Site(links_of(spec, tree.levels), tree, nodes, 1)
-    whole = predict.step(site.links, site.tree, site.nodes, site.processes_per_node).whole
+    whole = site.predictor.step().whole
     return collectives.ring(whole, message_bytes, rounds=2)
 
 

@@ -164,7 +164,7 @@ def why(scale: Scale) -> Figure:
 
 def _pace(links: Links, of: tree.Tree) -> Pace:
     """Of a gang's all-reduce alone."""
-    return Pace(lambda nodes: sum(predict.step(links, of, nodes).seconds.values()), alone=True)
+    return Pace(lambda nodes: sum(predict.Predictor(links, of, nodes).step().seconds.values()), alone=True)
 
 
 def preemption(scale: Scale) -> Figure:

@@ -280,5 +280,5 @@ def modelled(topology: Topology, nested: Sequence[int]) -> float:
             Collective.ALL_REDUCE, NODES, 1, MEBIBYTES * 2.0**20, nested
         )
     ]
-    found = predict.step(links_of(spec, tree.levels), tree, [node.name for node in topology.nodes], 1, entries)
+    found = predict.Predictor(links_of(spec, tree.levels), tree, [node.name for node in topology.nodes]).step(entries)
     return sum(found.seconds.values())

@@ -7,6 +7,7 @@ from itertools import product
 
 from hypothesis import strategies as st
 from trainyard.api import fabric
+from trainyard.planner.rank import walk
 from trainyard.topology.tree import Level, Tree, build
 from trainyard.world.inventory import Inventory
 from trainyard.world.records import Fabric, Membership, Node, Pod, Taint, World
@@ -132,3 +133,9 @@ def clusters(draw: st.DrawFn, most: int = 9, unlabelled: bool = True) -> dict[st
 def some_of(draw: st.DrawFn, names: Iterable[str]) -> list[str]:
     """Any of the names, none to all."""
     return [name for name in names if draw(st.booleans())]
+
+
+def in_rank_order(tree: Tree, nodes: Iterable[str], group: int = 1) -> tuple[str, ...]:
+    """Nodes by name as the planner ranks them; group: so many consecutive ranks talk most to each other."""
+    index = tree.index
+    return tuple(index.names[position] for position in walk(index, [index.position[node] for node in nodes], group))

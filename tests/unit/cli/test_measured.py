@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.clusters import GPU, LEVELS, a_cluster, a_node, a_tree
+from support.clusters import GPU, LEVELS, a_cluster, a_node, a_tree, in_rank_order
 from support.networks import a_fabric
 from trainyard.api.validate import read_job
 from trainyard.cli.manifests import ManifestError
@@ -18,7 +18,6 @@ from trainyard.cli.plot import plot
 from trainyard.contract.measured import Gang, Measured, Point, Way
 from trainyard.planner.links import links_of
 from trainyard.planner.mesh import Site
-from trainyard.planner.rank import order
 from trainyard.world.records import PriorityClass
 
 MIB = 2**20
@@ -34,7 +33,7 @@ FABRIC = a_fabric(
 )
 
 
-def a_site(nodes: tuple[str, ...] = order(TREE, list(NODES))) -> Site:
+def a_site(nodes: tuple[str, ...] = in_rank_order(TREE, list(NODES))) -> Site:
     return Site(links_of(FABRIC, LEVELS), TREE, nodes, 1)
 
 

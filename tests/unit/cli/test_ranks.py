@@ -7,9 +7,8 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.clusters import a_cluster, a_node, a_tree
+from support.clusters import a_cluster, a_node, a_tree, in_rank_order
 from trainyard.cli.ranks import MOST_LINES, folded, ranks_table
-from trainyard.planner.rank import order
 
 
 def unfolded(text: str) -> list[str]:
@@ -54,7 +53,7 @@ def test_a_folded_list_is_the_list(names: list[str]) -> None:
 
 def test_runs_of_ranks_stand_with_their_domain() -> None:
     nodes = a_cluster()
-    gang = order(a_tree(nodes), ["a1-0", "a1-1", "a2-1", "b1-0"])
+    gang = in_rank_order(a_tree(nodes), ["a1-0", "a1-1", "a2-1", "b1-0"])
     assert list(ranks_table(a_tree(nodes), gang)) == [
         "RANKS  LEAF      NODES",
         "0-1    a/leaf-1  a1-[0-1]",

@@ -6,12 +6,12 @@ from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.clusters import MEMBER, a_cluster, a_room, a_tree, free_but, only_free
+from support.clusters import MEMBER, a_cluster, a_room, a_tree, free_but, in_rank_order, only_free
 from trainyard.planner.collectives import Collective
 from trainyard.planner.cost import default_edges
 from trainyard.planner.outlook import PLAIN
 from trainyard.planner.place import Placement, place
-from trainyard.planner.rank import crossings, order
+from trainyard.planner.rank import crossings
 from trainyard.planner.request import Request
 from trainyard.planner.search.axes import Axis, axes, ring_edges, talk_cost
 from trainyard.planner.traffic import Traffic
@@ -63,7 +63,7 @@ def test_axes_are_counted_in_members_and_by_what_they_send():
 def test_rings_over_every_second_member_leave_more_domains():
     nodes = a_cluster(spines="a", leaves=2, nodes_per_leaf=4)
     tree = a_tree(nodes)
-    ranked = [tree.index.position[node] for node in order(tree, nodes)]
+    ranked = [tree.index.position[node] for node in in_rank_order(tree, nodes)]
     assert ring_edges(tree.index, ranked, Axis(8, 1, 1.0, 1.0)) == (0, 0, 2, 8)
     assert ring_edges(tree.index, ranked, Axis(4, 2, 1.0, 1.0)) == (0, 0, 4, 8)
     assert ring_edges(tree.index, ranked, Axis(4, 1, 1.0, 1.0)) == (0, 0, 0, 8)
@@ -111,9 +111,9 @@ def test_no_depth_first_order_cuts_fewer_groups(sizes, group):
 
     parts = [[node for node in members if node.startswith(f"a{leaf}-")] for leaf in range(1, len(sizes) + 1)]
     least = min(cut([node for part in turn for node in part]) for turn in permutations(parts))
-    found = order(tree, members, group=group)
+    found = in_rank_order(tree, members, group=group)
     assert cut(found) <= least + 1  # taking them one by one is not always the best, but nearly
-    assert crossings(tree, found) == crossings(tree, order(tree, members))
+    assert crossings(tree, found) == crossings(tree, in_rank_order(tree, members))
 
 
 @given(st.data())

@@ -112,15 +112,6 @@ def test_a_tree_beats_a_ring_for_short_messages_and_loses_for_long_ones() -> Non
     assert collectives.tree(group, 1e10) > collectives.ring(group, 1e10, rounds=2)
 
 
-def test_three_calls_in_a_row_take_their_sum_and_less_when_they_overlap() -> None:
-    """The figures are those of S. Bekman's all-reduce of 4 nodes with 8 B200: 16.1 ms between the nodes, 10.15 inside."""
-    group = Group(32, 4, Link(400e9, 0.0), Link(722e9, 0.0))
-    in_a_row, overlapped = collectives.hierarchical(group, 4e9), collectives.hierarchical(group, 4e9, chunks=8)
-    inside, between = 2 * 7 / 8 * 4e9 / 722e9, 2 * 3 / 4 * 0.5e9 / 50e9
-    assert in_a_row == pytest.approx(inside + between, rel=0.01)
-    assert max(inside, between) < overlapped < in_a_row
-
-
 @pytest.mark.parametrize("collective", [c for c in Collective if c is not Collective.STORE])
 def test_a_process_alone_waits_for_nobody(collective: Collective) -> None:
     assert collectives.seconds(collective, Group(1, 1, SLOW, FAST), 1e9) == 0.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.clusters import FABRIC, GPU, MEMBER, a_cluster, a_node, a_pod, clusters, some_of
 from trainyard.planner.advice import ways as module
 from trainyard.planner.advice.ways import Case, Kind, Pace, Way
-from trainyard.planner.explain import Best, explain, hints, sentence
+from trainyard.planner.explain import Best, explain, hints
 from trainyard.planner.loss import loss
 from trainyard.planner.place import Placement, place
 from trainyard.planner.preempt import Candidate
@@ -141,16 +141,6 @@ def test_the_verdict_counts_and_names_the_best_domain_of_each_level():
     assert not found.ever
     kept = explain(replace(scene, without={"a1-1": "default/older", "a1-0": "default/older"}).case)
     assert (kept.verdict.eligible, kept.verdict.free, kept.kept) == (6, 3, {"default/older": 1})
-
-
-def test_the_sentence_says_the_same():
-    scene = Scene(SMALL, gang(2, level="leaf", required=True), others=but("a1-0", "b1-0"))
-    supply = scene.room.supply(scene.wanted.demand)
-    assert sentence(supply, scene.wanted) == (
-        "needs 2 nodes within one leaf; 8 are eligible, 2 of them free; the best leaf, a/leaf-1, has 1 free of 2"
-    )
-    unknown = replace(scene.wanted, level="rack")
-    assert sentence(supply, unknown).endswith("no level is called so, the cluster's levels are: spine, leaf")
 
 
 def test_it_says_what_there_is_too_little_of():

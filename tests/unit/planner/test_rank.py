@@ -4,8 +4,8 @@ from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.clusters import a_cluster, a_node, a_tree, clusters, some_of
-from trainyard.planner.rank import crossings, order, spans
+from support.clusters import a_cluster, a_node, a_tree, clusters, in_rank_order, some_of
+from trainyard.planner.rank import crossings, spans
 
 
 @st.composite
@@ -19,7 +19,7 @@ def gangs(draw, most=6):
 @given(gangs())
 def test_no_order_crosses_less_at_any_level(gang):
     tree, members = gang
-    planned = crossings(tree, order(tree, members))
+    planned = crossings(tree, in_rank_order(tree, members))
     every = [crossings(tree, tried) for tried in permutations(members)]
     assert all(planned[level.name] == min(found[level.name] for found in every) for level in tree.levels)
 
@@ -27,7 +27,7 @@ def test_no_order_crosses_less_at_any_level(gang):
 @given(gangs(most=12))
 def test_every_domain_is_left_once_and_one_that_holds_all_never(gang):
     tree, members = gang
-    assert crossings(tree, order(tree, members)) == {
+    assert crossings(tree, in_rank_order(tree, members)) == {
         level: 0 if domains <= 1 else domains for level, domains in spans(tree, members).items()
     }
 
@@ -37,14 +37,14 @@ def test_the_order_does_not_depend_on_how_the_nodes_are_given(gang, shuffle):
     tree, members = gang
     mixed = list(members)
     shuffle.shuffle(mixed)
-    assert sorted(order(tree, mixed)) == sorted(members)
-    assert order(tree, mixed) == order(tree, members)
+    assert sorted(in_rank_order(tree, mixed)) == sorted(members)
+    assert in_rank_order(tree, mixed) == in_rank_order(tree, members)
 
 
 def test_the_fullest_domain_comes_first_and_within_it_again():
     nodes = a_cluster(spines="ab", leaves=2, nodes_per_leaf=3)
     members = ["a1-0", "b1-0", "b2-0", "b2-1", "a2-2"]
-    assert order(a_tree(nodes), members) == ("b2-0", "b2-1", "b1-0", "a1-0", "a2-2")
+    assert in_rank_order(a_tree(nodes), members) == ("b2-0", "b2-1", "b1-0", "a1-0", "a2-2")
 
 
 def test_equal_domains_and_nodes_stand_in_natural_order():
@@ -52,7 +52,7 @@ def test_equal_domains_and_nodes_stand_in_natural_order():
         n: a_node(n, spine="s", leaf=leaf)
         for n, leaf in [("n10", "rack-2"), ("n9", "rack-2"), ("n1", "rack-10"), ("n2", "rack-10")]
     }
-    assert order(a_tree(nodes), nodes) == ("n9", "n10", "n1", "n2")
+    assert in_rank_order(a_tree(nodes), nodes) == ("n9", "n10", "n1", "n2")
 
 
 def test_a_gang_of_one_has_no_edges():
@@ -60,39 +60,22 @@ def test_a_gang_of_one_has_no_edges():
     assert crossings(tree, ["a1-0"]) == {"spine": 0, "leaf": 0}
 
 
-# Several members on a node, and repair ----------------------------------------------------------------------------------
+# Several members on a node, and groups ----------------------------------------------------------------------------------
 
 
 @given(gangs(), st.data())
 def test_a_node_with_several_members_stands_there_in_a_row(gang, data):
     tree, members = gang
     several = [node for node in members for _ in range(data.draw(st.integers(1, 3)))]
-    ranked = order(tree, several)
+    ranked = in_rank_order(tree, several)
     assert sorted(ranked) == sorted(several)
     changes = sum(a != b for a, b in zip(ranked, (*ranked[1:], *ranked[:1]), strict=True))
     assert changes == (len(members) if len(members) > 1 else 0)
-    assert crossings(tree, ranked) == crossings(tree, order(tree, members))
-
-
-@given(gangs(most=12), st.data())
-def test_survivors_keep_their_ranks(gang, data):
-    tree, members = gang
-    before = order(tree, members)
-    keep = {rank: node for rank, node in enumerate(before) if data.draw(st.booleans())}
-    after = order(tree, members, keep=keep)
-    assert sorted(after) == sorted(members)
-    assert all(after[rank] == node for rank, node in keep.items())
-
-
-def test_a_replacement_gets_the_rank_beside_its_neighbours():
-    nodes = a_cluster(spines="a", leaves=3, nodes_per_leaf=3)
-    survivors = {0: "a1-0", 2: "a2-0", 4: "a3-0", 5: "a3-1"}
-    found = order(a_tree(nodes), [*survivors.values(), "a2-2", "a1-2"], keep=survivors)
-    assert found == ("a1-0", "a1-2", "a2-0", "a2-2", "a3-0", "a3-1")
+    assert crossings(tree, ranked) == crossings(tree, in_rank_order(tree, members))
 
 
 def test_rank_0_is_where_most_members_are_even_if_groups_have_to_begin_there():
     nodes = a_cluster(spines="a", leaves=3, nodes_per_leaf=5)
     members = [f"a{leaf}-{n}" for leaf, number in [(1, 4), (2, 5), (3, 3)] for n in range(number)]
-    found = order(a_tree(nodes), members, group=4)
+    found = in_rank_order(a_tree(nodes), members, group=4)
     assert [node[:2] for node in found] == ["a2"] * 5 + ["a3"] * 3 + ["a1"] * 4

@@ -51,7 +51,7 @@ class Compared:
 
 def compared(measured: Measured, site: Site) -> Compared:
     """Each point beside its prediction. site: of the gang that measured."""
-    whole = predict.step(site.links, site.tree, site.nodes, site.processes_per_node)
+    whole = site.predictor.step()
     rows = []
     for point in measured.points:
         seconds = _predicted(point, measured.gang, site, whole.whole)
@@ -77,7 +77,7 @@ def _predicted(point: Point, gang: Gang, site: Site, whole: Group) -> float:
             )
         case _:
             traffic = (Traffic(GANG, collective, gang.ranks, 1, size),)
-    found = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, traffic)
+    found = site.predictor.step(traffic)
     return sum(timed.seconds for timed in found.timed)
 
 

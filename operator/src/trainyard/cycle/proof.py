@@ -14,7 +14,7 @@ from trainyard.contract.preflight import Preflight
 from trainyard.cycle.outlook import site_of
 from trainyard.lifecycle import unfit
 from trainyard.network.container import Backend, pod_of
-from trainyard.planner import collectives, predict
+from trainyard.planner import collectives
 from trainyard.planner.collectives import Collective, Group
 from trainyard.planner.links import Links
 from trainyard.planner.machines import UNKNOWN, UNKNOWN_TCP
@@ -41,7 +41,7 @@ def planned(world: World, tree: Tree, job: Job, nodes: Sequence[str]) -> Planned
     if not job.spec.network.preflight or len(nodes) < 2:
         return None
     site = site_of(world, tree, job, nodes, as_said=True)
-    found = predict.step(site.links, tree, site.nodes, site.processes_per_node)
+    found = site.predictor.step()
     links, whole = site.links, found.whole
     if not _described(world, job, nodes, links):
         return PlannedPreflight(message_bytes=LEAST_BYTES)

@@ -160,21 +160,6 @@ def switch(group: Group, size_bytes: float) -> float:
     return _in_pieces(latency, size_bytes / bandwidth)
 
 
-def hierarchical(group: Group, size_bytes: float, chunks: int = 1) -> float:
-    """All-reduce in three calls: reduce-scatter inside each node, all-reduce of the g-th parts between nodes, all-gather inside.
-
-    With one chunk the calls follow each other. With c chunks those of one use the network while those of the next are inside:
-    t = (t_inside + t_between) / c + (c - 1) / c x max(t_inside, t_between).
-    """
-    g, k = group.per_node, group.nodes
-    inside = Group(g, 1, group.between, group.inside)
-    between = Group(k, k, Link(group.between.bytes_per_second / g, group.between.latency_seconds), group.inside)
-    part = size_bytes / chunks
-    t_inside = chunks * 2 * ring(inside, part, rounds=1) if g > 1 else 0.0
-    t_between = chunks * ring(between, part / g, rounds=2) if k > 1 else 0.0
-    return (t_inside + t_between) / chunks + (chunks - 1) / chunks * max(t_inside, t_between)
-
-
 def broadcast(group: Group, size_bytes: float) -> float:
     """From one member along the ring: t = (sqrt((n - k) a_inside + (k - 1) a_between) + sqrt(S / B))^2, a chain with pieces of
     the best size (Sanders, Speck and Traeff 2009)."""

@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trainyard.api.prose import count
 from trainyard.planner.advice.concede import broader, ever, limit, relax, said, shrink, within
 from trainyard.planner.advice.lifts import lifts
 from trainyard.planner.advice.suppose import Supposition
 from trainyard.planner.advice.vacate import free, give_way, kept, wait
 from trainyard.planner.advice.ways import Case, Kind, Trials, Way, of_kinds
-from trainyard.planner.place import CLUSTER, required_depth
+from trainyard.planner.place import CLUSTER
 from trainyard.planner.request import Request
 from trainyard.world.resources import first_lacking
 from trainyard.world.supply import Supply
@@ -130,22 +129,6 @@ def verdict(supply: Supply, request: Request) -> Verdict:
         best=tuple(_best(kinds, depth) for depth in range(len(supply.index.at_depth) - 1, -1, -1)),
         excluded=supply.excluded(),
     )
-
-
-def sentence(supply: Supply, request: Request) -> str:
-    """The verdict in one sentence, as conditions and events say it."""
-    found = verdict(supply, request)
-    where = f" within one {found.within}" if found.within else ""
-    parts = [f"needs {count(found.needed, 'node')}{where}", f"{found.eligible} are eligible, {found.free} of them free"]
-    depth = required_depth(supply.tree, request)
-    if depth is None:
-        levels = ", ".join(level.name for level in supply.tree.levels) or "none"
-        parts.append(f"no level is called so, the cluster's levels are: {levels}")
-    elif depth:
-        best = found.best[len(supply.tree.levels) - depth]
-        parts.append(f"the best {best.level}, {best.domain}, has {best.free} free of {best.total}")
-    parts += [f"{n} out: {reason}" for reason, n in list(found.excluded.items())[:3]]
-    return "; ".join(parts)
 
 
 def _best(kinds: Sequence[Supply], depth: int) -> Best:

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from trainyard.planner import predict
 from trainyard.planner.links import Links
 from trainyard.planner.machines import GB, Accelerator
 from trainyard.planner.memory import USABLE, Memory, memory
 from trainyard.planner.model import FLOAT32_SHARE, Model
 from trainyard.planner.nested import Path, nested
-from trainyard.planner.predict import Prediction, StepTime
+from trainyard.planner.predict import Prediction, Predictor, StepTime
 from trainyard.planner.traffic import PIPELINE, REPLICATE, SHARD, TENSOR, Mesh, traffic
 from trainyard.topology.tree import Tree
 
@@ -62,6 +61,11 @@ class Site:
     def world(self) -> int:
         """Number of processes."""
         return len(self.nodes) * self.processes_per_node
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """With nobody else on the links; the same for all meshes."""
+        return Predictor(self.links, self.tree, self.nodes, self.processes_per_node)
 
     def nested(self, model: Model, mesh: Mesh) -> tuple[int, ...]:
         """The groups in which the replicas of a mesh sum, where they do so by levels of the network; () where not."""
@@ -147,7 +151,7 @@ def compute_seconds(model: Model, mesh: Mesh, accelerator: Accelerator | None) -
 def predicted(model: Model, mesh: Mesh, site: Site) -> tuple[Prediction, StepTime]:
     """What a mesh's step takes on its site. On an unknown accelerator nothing is computed, and all communication is exposed."""
     sent = traffic(model, mesh, nested=site.nested(model, mesh))
-    prediction = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, sent)
+    prediction = site.predictor.step(sent)
     return prediction, prediction.step(compute_seconds(model, mesh, site.accelerator) or 0.0)
 
 

@@ -16,7 +16,7 @@ from trainyard.planner.machines import GB
 from trainyard.planner.memory import memory
 from trainyard.planner.mesh import Site, choose, compute_seconds, too_large, usable_bytes
 from trainyard.planner.model import Model, model_of
-from trainyard.planner.predict import Prediction, Summary
+from trainyard.planner.predict import Prediction, Predictor, Summary
 from trainyard.planner.traffic import PIPELINE, REPLICATE, SHARD, TENSOR, Mesh, Traffic, traffic
 
 
@@ -89,13 +89,14 @@ def traffic_of(spec: TrainingJobSpec, members: int) -> tuple[Traffic, ...]:
 def estimate(
     spec: TrainingJobSpec, site: Site, others: Mapping[int, int] | None = None, mesh: Mesh | None = None
 ) -> Estimate:
-    """What an attempt comes to on its nodes. others: as in `predict.step`. mesh: where it was settled before.
+    """What an attempt comes to on its nodes. others: as in `predict.Predictor`. mesh: where it was settled before.
 
     Of a script of one's own nothing is known: then one all-reduce of 1 GiB over all processes is predicted.
     """
     mesh, model = mesh or mesh_of(spec, site), model_of_job(spec)
     wanted = traffic(model, mesh, nested=site.nested(model, mesh)) if model is not None else ()
-    found = predict.step(site.links, site.tree, site.nodes, site.processes_per_node, wanted, others)
+    shared = Predictor(site.links, site.tree, site.nodes, site.processes_per_node, others) if others else site.predictor
+    found = shared.step(wanted)
     return Estimate(mesh, found, compute_seconds(model, mesh, site.accelerator) if model is not None else None)
 
 

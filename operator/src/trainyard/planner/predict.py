@@ -57,13 +57,11 @@ class StepTime:
 class Prediction:
     """What a placement is worth.
 
-    timed: the traffic with its seconds. ring_edges: for each level how many edges of the ring over all nodes leave a domain of
-    it. bottleneck: the level whose uplinks hold that ring up, `node` or `inside the node`. bus_bandwidth: of an all-reduce of 1
-    GiB over the whole gang, bytes a second; 0 for a single process.
+    timed: the traffic with its seconds. bottleneck: the level whose uplinks hold up the ring over all nodes, `node` or `inside
+    the node`. bus_bandwidth: of an all-reduce of 1 GiB over the whole gang, bytes a second; 0 for a single process.
     """
 
     timed: tuple[Timed, ...]
-    ring_edges: Mapping[str, int]
     bottleneck: str
     bus_bandwidth: float
     whole: Group = field(repr=False)
@@ -84,49 +82,53 @@ class Prediction:
         return StepTime(compute_seconds, alone + max(0.0, beside - compute_seconds))
 
 
-def step(
-    links: Links,
-    tree: Tree,
-    nodes: Sequence[str],
-    processes_per_node: int = 1,
-    traffic: Sequence[Traffic] = (),
-    others: Mapping[int, int] | None = None,
-) -> Prediction:
-    """The prediction for a gang.
+class Predictor:
+    """Of a gang on the nodes that it has, for whatever its processes send: any mesh of them goes over the same links.
 
-    nodes: of its members in rank order; a node with several members stands there several times. processes_per_node: of each
-    member. traffic: in each step, with sizes and strides in ranks of processes; without any, one all-reduce of 1 GiB over all.
-    others: by number of a domain of the tree's index, how many jobs besides this one send over its uplink.
+    nodes: of the members in rank order; a node with several members stands there several times. processes_per_node: of each
+    member. others: by number of a domain of the tree's index, how many jobs besides this one send over its uplink.
     A node that the tree does not hold shares no domain with any other.
     """
-    network = _Network(links, tree, nodes, others or {})
-    world = len(nodes) * processes_per_node
-    whole = network.rings([_Ring(network.sequence(range(len(nodes)), 1), world, 1)])[0]
-    message = collectives.seconds(Collective.ALL_REDUCE, whole.group, NOMINAL_BYTES)
-    factor = collectives.bus_factor(Collective.ALL_REDUCE, world)
-    wanted = traffic or (Traffic(GANG, Collective.ALL_REDUCE, world, 1, NOMINAL_BYTES),)
-    shared: dict[tuple[int, int, bool], list[Group]] = {(world, 1, False): [whole.group]}
-    timed = []
-    for entry in wanted:
+
+    def __init__(
+        self,
+        links: Links,
+        tree: Tree,
+        nodes: Sequence[str],
+        processes_per_node: int = 1,
+        others: Mapping[int, int] | None = None,
+    ) -> None:
+        self._network = network = _Network(links, tree, nodes, others or {})
+        self._per_node, self._world = processes_per_node, len(nodes) * processes_per_node
+        self._whole = network.rings([_Ring(network.sequence(range(len(nodes)), 1), self._world, 1)])[0]
+        self._groups: dict[tuple[int, int, bool], list[Group]] = {(self._world, 1, False): [self._whole.group]}
+
+    def step(self, traffic: Sequence[Traffic] = ()) -> Prediction:
+        """The prediction for a step. traffic: with sizes and strides in ranks of processes; without any, one all-reduce of 1 GiB
+        over all. Raises ValueError for an axis that does not divide the processes."""
+        world, whole = self._world, self._whole
+        message = collectives.seconds(Collective.ALL_REDUCE, whole.group, NOMINAL_BYTES)
+        factor = collectives.bus_factor(Collective.ALL_REDUCE, world)
+        wanted = traffic or (Traffic(GANG, Collective.ALL_REDUCE, world, 1, NOMINAL_BYTES),)
+        return Prediction(
+            timed=tuple(Timed(entry, self._seconds(entry)) for entry in wanted),
+            bottleneck=whole.bottleneck,
+            bus_bandwidth=factor * NOMINAL_BYTES / message if message > 0.0 else 0.0,
+            whole=whole.group,
+        )
+
+    def _seconds(self, entry: Traffic) -> float:
+        links = self._network.links
         if entry.collective is Collective.STORE:
-            alone = Group(processes_per_node, 1, links.node, links.inside)
-            timed.append(Timed(entry, collectives.seconds(entry.collective, alone, entry.bytes) * entry.count))
-            continue
+            alone = Group(self._per_node, 1, links.node, links.inside)
+            return collectives.seconds(entry.collective, alone, entry.bytes) * entry.count
         if entry.size < 2:
-            timed.append(Timed(entry, 0.0))
-            continue
+            return 0.0
         key = (entry.size, entry.stride, entry.collective is Collective.SEND_RECEIVE)
-        if key not in shared:
-            shared[key] = _groups(network, world, processes_per_node, *key)
-        slowest = max(collectives.seconds(entry.collective, group, entry.bytes) for group in shared[key])
-        timed.append(Timed(entry, slowest * entry.count))
-    return Prediction(
-        timed=tuple(timed),
-        ring_edges=network.ring_edges(),
-        bottleneck=whole.bottleneck,
-        bus_bandwidth=factor * NOMINAL_BYTES / message if message > 0.0 else 0.0,
-        whole=whole.group,
-    )
+        if key not in self._groups:
+            self._groups[key] = _groups(self._network, self._world, self._per_node, *key)
+        slowest = max(collectives.seconds(entry.collective, group, entry.bytes) for group in self._groups[key])
+        return slowest * entry.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,15 +221,6 @@ class _Network:
                 return
             if n >= inner:
                 yield ours, self.depth - n
-
-    def ring_edges(self) -> dict[str, int]:
-        """By level, how many edges of the closed ring over all nodes leave a domain."""
-        chains = [self.chains[position] for position in self.positions]
-        following = [*chains[1:], *chains[:1]]
-        return {
-            name: sum(a[n] != b[n] for a, b in zip(chains, following, strict=True))
-            for n, name in zip(range(self.depth - 1, -1, -1), self.links.levels, strict=True)
-        }
 
     def rings(self, rings: Sequence[_Ring]) -> list[_Found]:
         """What each of some rings gets while all of them are busy."""

@@ -11,27 +11,18 @@ the border of two parts: parts whose members make up whole groups while no group
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from trainyard.topology.tree import Index, Tree
 
 
-def order(tree: Tree, nodes: Iterable[str], group: int = 1, keep: Mapping[int, str] | None = None) -> tuple[str, ...]:
-    """The nodes in rank order; a node that has several members is named, and stands, several times.
+def walk(index: Index, positions: Iterable[int], group: int = 1) -> list[int]:
+    """The nodes in rank order, by position; one that has several members is named, and stands, several times.
 
     Depth-first, the domain with most members first; equal ones in natural order (rack-2 before rack-10). group: so many
-    consecutive ranks talk most to each other. keep: ranks that are settled, each with one of the nodes: a gang that is
-    repaired keeps its survivors where they are, and the others get the ranks between that lie nearest.
+    consecutive ranks talk most to each other.
     """
-    index = tree.index
-    positions = [index.position[node] for node in nodes]
-    ranked = _repaired(index, positions, keep) if keep else walk(index, positions, group)
-    return tuple(index.names[position] for position in ranked)
-
-
-def walk(index: Index, positions: Iterable[int], group: int = 1) -> list[int]:
-    """The same by position, without anybody to keep."""
     at = sorted(positions)
     ranked: list[int] = []
     _walk(index, at, _Part(0, len(at)), 0, group, ranked)
@@ -119,35 +110,3 @@ def _in_turn(parts: list[_Part], group: int, begun: int) -> list[_Part]:
         del left[chosen]
         begun += chosen.members
     return turn
-
-
-def _repaired(index: Index, positions: Iterable[int], keep: Mapping[int, str]) -> list[int]:
-    """Settled ranks stay; each of the others, in turn, gets the node that is nearest to the ranks beside it."""
-    left = sorted(positions)
-    for node in keep.values():
-        left.remove(index.position[node])
-    number = len(left) + len(keep)
-    ranked: list[int | None] = [index.position[keep[rank]] if rank in keep else None for rank in range(number)]
-    for rank, settled in enumerate(ranked):
-        if settled is not None:
-            continue
-        beside = [n for n in (ranked[rank - 1], _next(ranked, rank)) if n is not None]
-        best = max(left, key=lambda position: (sum(_shared(index, position, other) for other in beside), -position))
-        left.remove(best)
-        ranked[rank] = best
-    return [position for position in ranked if position is not None]
-
-
-def _next(ranked: Sequence[int | None], rank: int) -> int | None:
-    """Whoever is settled next after a rank, around the ring."""
-    return next((n for n in (*ranked[rank + 1 :], *ranked[:rank]) if n is not None), None)
-
-
-def _shared(index: Index, a: int, b: int) -> int:
-    """How narrow the narrowest domain of both is: its depth, one more for the same node."""
-    if a == b:
-        return len(index.at_depth)
-    inner, outer = index.innermost[a], index.innermost[b]
-    while inner != outer:
-        inner, outer = index.domains[inner].parent, index.domains[outer].parent
-    return index.domains[inner].depth
