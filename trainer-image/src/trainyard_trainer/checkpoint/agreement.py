@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar, cast
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import _set_pg_timeout
+
+from trainyard_trainer.parallel import timeouts
 
 T = TypeVar("T")
 
@@ -23,8 +24,7 @@ class Agreement:
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank, self.ranks = rank, ranks
         self.group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=MEETING))
-        set_timeout = getattr(dist, "set_timeout", _set_pg_timeout)  # torch 2.14 has only the latter
-        set_timeout(PATIENCE, self.group)
+        timeouts.limit([self.group], PATIENCE)
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value, on every rank, by rank."""

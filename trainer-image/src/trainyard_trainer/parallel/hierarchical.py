@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from trainyard_trainer.parallel import timeouts
 from trainyard_trainer.parallel.buckets import Bucket
 from trainyard_trainer.parallel.mesh import REPLICATE
 
@@ -64,10 +65,10 @@ def _groups(mesh: DeviceMesh, nested: Sequence[int]) -> list[dist.ProcessGroup]:
     """Of this rank, for each level of its replica group; every rank makes all of them, in one order."""
     names = mesh.mesh_dim_names or ()
     axes = mesh.mesh.movedim(names.index(REPLICATE), -1).reshape(-1, mesh.size(names.index(REPLICATE)))
-    me, mine = dist.get_rank(), []
+    me, mine, timeout = dist.get_rank(), [], timeouts.of_all_ranks()
     for members, stride in zip(nested, accumulate([1, *nested[:-1]], mul), strict=True):
         for ranks in axes.reshape(-1, members, stride).movedim(1, -1).reshape(-1, members).tolist():
-            group = dist.new_group(ranks)
+            group = dist.new_group(ranks, timeout=timeout)
             if me in ranks:
                 mine.append(cast(dist.ProcessGroup, group))
     return mine

@@ -19,6 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from trainyard.contract.plan import Axis
 
 from trainyard_trainer.configuration import BadConfiguration
+from trainyard_trainer.parallel import timeouts
 
 PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
 AXES: Final = (PIPELINE, REPLICATE, SHARD, TENSOR)
@@ -49,10 +50,12 @@ def dimensions(axes: Sequence[Axis], ranks: int) -> tuple[Axis, ...]:
 
 
 def build(axes: Sequence[Axis], ranks: int, device_type: str) -> DeviceMesh:
-    """The mesh of all ranks, with a process group for each axis."""
+    """The mesh of all ranks, with a process group for each axis, whose collectives time out like those of all ranks."""
     made_of = dimensions(axes, ranks)
     names = tuple(axis.name for axis in made_of)
-    return init_device_mesh(device_type, tuple(axis.size for axis in made_of), mesh_dim_names=names)
+    mesh = init_device_mesh(device_type, tuple(axis.size for axis in made_of), mesh_dim_names=names)
+    timeouts.limit(mesh.get_all_groups(), timeouts.of_all_ranks())
+    return mesh
 
 
 def axes_of(mesh: DeviceMesh) -> tuple[Axis, ...]:

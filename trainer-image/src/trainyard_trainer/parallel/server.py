@@ -22,11 +22,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from trainyard.api.trainer import OptimizerConfig
+from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
 
 from trainyard_trainer.optimizer import adamw, learning_rate, set_learning_rate
+from trainyard_trainer.parallel import timeouts
 
-STEP_SECONDS: Final = 600.0
-"""A worker that waits so long for the others counts as stuck."""
+PATIENCE_SHARE: Final = 0.8
+"""Of a collective's timeout, how long a server lets a worker wait for the others: it can say who is late, and a receive that
+times out cannot."""
 
 
 class Shard:
@@ -36,14 +39,20 @@ class Shard:
     """
 
     def __init__(
-        self, kept: Sequence[Tensor], config: OptimizerConfig, steps: int, workers: int, staleness: int
+        self,
+        kept: Sequence[Tensor],
+        config: OptimizerConfig,
+        steps: int,
+        workers: int,
+        staleness: int,
+        patience_seconds: float = PATIENCE_SHARE * PROCESS_GROUP_TIMEOUT_SECONDS,
     ) -> None:
         self._kept = nn.ParameterList([nn.Parameter(value.detach().clone()) for value in kept])
         self._config, self._steps, self._staleness = config, steps, staleness
         self._optimizer = adamw(self._kept, config) if len(self._kept) else None
         self._gradients: dict[int, Tensor] = {}
         self._done = [0] * workers
-        self._applied = 0
+        self._applied, self._patience_seconds = 0, patience_seconds
         self._changed = Condition()
         self.lead = 0
 
@@ -67,10 +76,12 @@ class Shard:
                     )
                     self._gradients, self._applied = {}, mine
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self._near_enough(mine), STEP_SECONDS):
+            if not self._changed.wait_for(lambda: self._near_enough(mine), self._patience_seconds):
                 least = min(self._done)
                 late = f"worker {self._done.index(least)} has done {least}"
-                raise TimeoutError(f"worker {worker} waits since {STEP_SECONDS:.0f} s after step {mine}: {late}")
+                raise TimeoutError(
+                    f"worker {worker} waits since {self._patience_seconds:.0f} s after step {mine}: {late}"
+                )
             self.lead = max(self.lead, mine - min(self._done))
             return in_a_row(list(self._kept), gradients)
 
@@ -97,7 +108,8 @@ class Servers:
         self._parameters = [
             [parameters[n] for n in some] for some in deal([p.numel() for p in parameters], self._ranks)
         ]
-        self.shard = Shard(self._parameters[self._rank], config, steps, self._ranks, staleness)
+        patience_seconds = PATIENCE_SHARE * timeouts.of_all_ranks().total_seconds()
+        self.shard = Shard(self._parameters[self._rank], config, steps, self._ranks, staleness, patience_seconds)
         # Groups of their own: a push and a fetch between two processes are under way at the same time.
         self._push, self._fetch = _group(), _group()
         self._failures: list[BaseException] = []
@@ -181,7 +193,7 @@ def out_of_a_row(row: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _group() -> dist.ProcessGroup:
-    group = dist.new_group()
+    group = dist.new_group(timeout=timeouts.of_all_ranks())
     assert isinstance(group, dist.ProcessGroup)  # every rank is in it
     return group
 
