@@ -121,6 +121,23 @@ def killed_at(point: int) -> Callable[[int, str, Path], None]:
     return at
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The first `operation` on a file of such a name waits until `gate` is there, in `gate`.waiting the pid of who waits."""
+
+    gate: Path
+    operation: str = "create"
+    suffix: str = ".distcp"
+
+    def __call__(self, n: int, operation: str, path: Path) -> None:
+        if operation == self.operation and path.name.endswith(self.suffix) and not self.gate.exists():
+            said = self.gate.with_suffix(f".{os.getpid()}")
+            said.write_text(str(os.getpid()))
+            said.rename(self.gate.with_suffix(".waiting"))
+            while not self.gate.exists():
+                time.sleep(0.005)
+
+
 class Event(NamedTuple):
     """One operation that was done. at: nanoseconds by the machine's monotonic clock, which all processes share."""
 

@@ -4,6 +4,9 @@ import errno
 import json
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 from functools import partial
 
@@ -11,12 +14,12 @@ import pytest
 import torch
 from support.killpoints import checkpoints, fill, state_of, values, what
 from support.processes import TINY, plan_file, run, start
-from support.stores import Counting
+from support.stores import Counting, Held
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard_trainer import session
 from trainyard_trainer.checkpoint import places
-from trainyard_trainer.checkpoint.distributed import SaveFailed
+from trainyard_trainer.checkpoint.distributed import Checkpoints, SaveFailed
 from trainyard_trainer.checkpoint.files import Posix
 from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.checkpoint.pace import gives_up
@@ -41,15 +44,8 @@ def met(rank, ranks):
 
 
 def held(gate, operation="create", suffix=".distcp"):
-    """A store whose first `operation` on such a file waits until `gate` is there, and says so by `gate`.waiting."""
-
-    def at(n, what, path):
-        if what == operation and path.name.endswith(suffix) and not gate.exists():
-            gate.with_suffix(".waiting").touch()
-            while not gate.exists():
-                time.sleep(0.005)
-
-    return Counting(at)
+    """A store whose first `operation` on such a file waits until `gate` is there."""
+    return Counting(Held(gate, operation, suffix))
 
 
 def test_the_state_changes_while_it_is_written_and_what_was_copied_is_saved(tmp_path):
@@ -135,6 +131,95 @@ def test_a_process_of_its_own_writes_as_a_thread_does(tmp_path):
 
     (ended,) = run(work, 1, tmp_path / "work")
     assert ended.result == ({2.0}, 2), ended.output
+
+
+def in_a_process(**given):
+    """The checkpoints of a session as they are made on a GPU."""
+    return Checkpoints(**{**given, "in_process": True})
+
+
+def test_a_script_without_a_main_guard_is_not_run_again_by_the_process_that_writes(tmp_path):
+    """`python script.py`, as the launcher starts it: what is spawned must not join the gang a second time."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import os
+import torch
+from trainyard_trainer import session
+from trainyard_trainer.checkpoint.distributed import Checkpoints
+
+with open("ran", "a") as ran:
+    ran.write(os.environ["RANK"])
+session.Checkpoints = lambda **given: Checkpoints(**{**given, "in_process": True})
+session.join(every=2)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+step = session.load(model, optimizer)
+while step < 6 and not session.should_stop(step):
+    loss = model(torch.ones(2, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    step += 1
+    session.report(step, loss)
+    if session.should_save(step):
+        session.save()
+session.end()
+"""
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = {
+        **os.environ,
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "TRAINYARD_CHECKPOINTS": str(tmp_path / "checkpoints"),
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script],
+            env={**given, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=200)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert sorted((tmp_path / "ran").read_text()) == ["0", "1"]
+    assert "SaveFailed" not in said[0], said[0]
+    assert {2, 6} <= set(commits(tmp_path))
+
+
+def test_a_process_that_writes_and_is_killed_costs_its_save_and_a_thread_writes_the_next(tmp_path):
+    gate = tmp_path / "gate"
+
+    def work(rank):
+        session.Checkpoints = in_a_process
+        return training_on(lambda rank: held(gate))(rank)
+
+    gang = start(work, 2, tmp_path / "gang", environments(tmp_path, 2, every_steps=3))
+    waiting = gate.with_suffix(".waiting")
+    gang.until(waiting.exists)
+    killed = int(waiting.read_text())
+    assert killed not in gang.pids.values()
+    os.kill(killed, signal.SIGKILL)
+    gate.touch()
+    gang.until(lambda: len(of(gang.reports(1), CheckpointDurable)) > 1)
+    (tmp_path / "stop").touch()
+    ended = gang.wait()
+    assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
+    (warned,) = (warned for warned in of(ended[0].reports, Warned) if warned.reason == "SaveFailed")
+    assert "step-00000003.attempt-0001: rank " in warned.message
+    assert "the process that writes has ended with -9; from now on a thread writes; training goes on" in warned.message
+    assert 3 not in commits(tmp_path)
+    assert commits(tmp_path)[-1] == of(ended[0].reports, StepDone)[-1].step
 
 
 def environments(tmp_path, ranks, trainer=LONG, **plan):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -18,23 +18,28 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.optim import Optimizer
 from trainyard.contract.plan import Axis, Lineage
 
 from trainyard_trainer.checkpoint.agreement import Agreement
-from trainyard_trainer.checkpoint.background import Background, run_beside
+from trainyard_trainer.checkpoint.background import Background, WriterLost, run_beside
 from trainyard_trainer.checkpoint.copies import Copies
 from trainyard_trainer.checkpoint.files import Streams
 from trainyard_trainer.checkpoint.keeping import Keeper
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
-from trainyard_trainer.checkpoint.store import Problem, Store, Stored, Superseded, mismatch
-from trainyard_trainer.checkpoint.writer import Reader, Writer, files_of
+from trainyard_trainer.checkpoint.store import Problem, Store, Stored, Superseded, mismatch, nothing
+from trainyard_trainer.checkpoint.writer import Reader, Writer, files_of, shapes
+from trainyard_trainer.parallel.rendezvous import StoppedEarly
 from trainyard_trainer.report import Reporter
 
 log = logging.getLogger(__name__)
 SMOOTHING: Final = 0.3
 """Weight of the newest save in `save_seconds`, as in the launcher's estimate."""
+
+
+Holds = Callable[[CommitRecord, Mapping[str, Sequence[int]]], None]
 
 
 class NothingVerifies(RuntimeError):
@@ -89,8 +94,8 @@ class Flight:
     done: Future[Stored]
 
 
-def _nothing() -> None:
-    """There is nothing else to make durable."""
+def _never() -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -98,9 +103,9 @@ class Checkpoints:
     """The checkpoints of this attempt. `attempt` is in the store; lineage and keep are the plan's.
 
     Making one is collective. in_process: saves are written by a process of their own. copies_of: how copies are
-    kept in the memory of the nodes; None: not at all. before_commit: what rank 0 makes
-    durable together with a save. save_seconds: how long saves take, a moving average. flight: the save that was started
-    and not finished.
+    kept in the memory of the nodes; None: not at all. before_commit: what rank 0 makes durable together with a save.
+    stop_asked: of this rank, before it has loaded anything. save_seconds: how long saves take, a moving average. flight:
+    the save that was started and not finished.
     """
 
     store: Store
@@ -113,7 +118,8 @@ class Checkpoints:
     mesh: tuple[Axis, ...]
     in_process: bool = False
     copies_of: Callable[[Agreement], Copies] | None = None
-    before_commit: Callable[[], None] = _nothing
+    before_commit: Callable[[], None] = nothing
+    stop_asked: Callable[[], bool] = _never
     last: Stored | None = None
     save_seconds: float | None = None
     flight: Flight | None = None
@@ -130,24 +136,30 @@ class Checkpoints:
 
     # Load
 
-    def load(self, state: Mapping[str, Tensor], fits: Callable[[CommitRecord], None]) -> CommitRecord | None:
+    def load(
+        self, state: Mapping[str, Tensor], fits: Callable[[CommitRecord], None], holds: Holds | None = None
+    ) -> CommitRecord | None:
         """Fill `state` from the newest commit of the lineage that verifies; None where there is no history.
 
         Hashes are compared before anything is unpickled, each rank looking at a part of the files. A commit that does
         not verify is reported, and the one before it is tried. fits: makes room in `state` for a commit that is tried
-        next, and raises where it is of something else. Raises LoadFailed where what verifies does not fit into `state`,
-        NothingVerifies where there is a history and none of it verifies, WrongFolder and Superseded as `Store.claim` does.
+        next, and raises where it is of something else. holds: told the shapes, by name, in a commit that verifies; leaves
+        out of `state` what it may go without, and raises where the rest is of something else.
+
+        Raises StoppedEarly where a stop is asked before anything was read into `state`, LoadFailed where what verifies does
+        not fit into it, NothingVerifies where there is a history and none of it verifies, WrongFolder and Superseded as
+        `Store.claim` does.
         """
         candidates, unreadable = self._all.on_first_rank(self._keeper.candidates)
         problems = [*unreadable]
         for stored in candidates:
             fits(stored.record)
-            if self._read_copy(stored, state):
+            if self._read_copy(stored, state, holds):
                 self._keeper.loaded(candidates[candidates.index(stored) :], verified=False)
                 break
             problem = self._problem(stored)
             if problem is None:
-                self._read(stored, state, self.store.streams)
+                self._read(stored, state, self.store.streams, holds)
                 self._keeper.loaded(candidates[candidates.index(stored) :])
                 break
             problems.append(Problem(f"{stored.path}: {problem}", problem.lasting))
@@ -177,15 +189,29 @@ class Checkpoints:
     def _problem(self, stored: Stored) -> Problem | None:
         """What keeps a commit from being loaded from the store, the same on all ranks; each looks at a part of the files."""
         mine = stored.record.files[self.rank :: self.ranks]
-        return next((p for p in self._all.gather(mismatch(stored.path, mine, self.store.streams)) if p), None)
+        problem, stopped = None, False
+        try:
+            problem = mismatch(stored.path, mine, self.store.streams, self._look_up)
+            self._look_up()
+        except StoppedEarly:
+            stopped = True
+        said = self._all.gather((problem, stopped))
+        if any(stopped for _, stopped in said):
+            raise StoppedEarly(f"asked to stop while the checkpoint of step {stored.record.step} was looked at")
+        return next((problem for problem, _ in said if problem is not None), None)
 
-    def _read_copy(self, stored: Stored, state: Mapping[str, Tensor]) -> bool:
+    def _look_up(self) -> None:
+        """Raises StoppedEarly where this rank is asked to stop and has nothing to lose yet."""
+        if self.last is None and self.stop_asked():
+            raise StoppedEarly
+
+    def _read_copy(self, stored: Stored, state: Mapping[str, Tensor], holds: Holds | None) -> bool:
         """Whether `state` was filled from the memory of the nodes. Where it could not, the store is read."""
         near = self._copies.near(stored, state) if self._copies is not None else None
         if near is None:
             return False
         try:
-            self._read(stored, state, near)
+            self._read(stored, state, near, holds)
         except LoadFailed as error:
             self._warn("CopyNotLoaded", f"{error}; it is read from where it was saved")
             return False
@@ -193,7 +219,13 @@ class Checkpoints:
             log.info("step %s was loaded from the memory of the nodes", stored.record.step)
         return True
 
-    def _read(self, stored: Stored, state: Mapping[str, Tensor], streams: Streams) -> None:
+    def _read(self, stored: Stored, state: Mapping[str, Tensor], streams: Streams, holds: Holds | None = None) -> None:
+        if holds is not None:
+            try:
+                saved = self._all.on_first_rank(lambda: shapes(Reader(stored.path, streams)))
+            except OSError as error:
+                raise LoadFailed(f"{stored.path}: {error}") from error
+            holds(stored.record, saved)
         try:
             dcp_load(dict(state), storage_reader=Reader(stored.path, streams), process_group=self._all.group)
         except CheckpointException as error:
@@ -265,13 +297,14 @@ class Checkpoints:
             # The save at the end of a gang is in no hurry to be loaded: its pods go.
             keeps = self._copies if staged else None
             streams = keeps.tee(self.store.streams) if keeps is not None else self.store.streams
-            written = self._background.write(copy(), Writer(path, streams, cancelled), staged=staged)
+            written = self._written(copy(), Writer(path, streams, cancelled), staged)
             record = self._record(what, written)
             stored = self._all.on_first_rank(lambda: self._commit(path, record))
-        except (OSError, CheckpointException) as error:
+        except (OSError, SaveFailed) as error:
             if self.rank == 0:
                 self._keeper.discard(path)
-            raise SaveFailed(f"{path}: {_first_failure(error, self.rank)}") from error
+            said = error if isinstance(error, SaveFailed) else _first_failure(error, self.rank)
+            raise SaveFailed(f"{path}: {said}") from error
         self.last = stored
         self._keeper.saved(stored)
         seconds = time.monotonic() - started
@@ -293,6 +326,27 @@ class Checkpoints:
         for rank, (step, failed) in enumerate(self._all.gather((what.step, problem and repr(problem)))):
             if failed is not None or step != what.step:
                 raise SaveFailed(f"step {what.step}: rank {rank}: {failed or f'saves step {step}'}") from problem
+
+    def _written(self, state: Mapping[str, Tensor], writer: Writer, staged: bool) -> Metadata:
+        """Write, and hear from all ranks how it went: one that lost its process would leave the others waiting at the commit.
+
+        Raises SaveFailed on all ranks where any could not write.
+        """
+        written: Metadata | None = None
+        problem: BaseException | None = None
+        try:
+            written = self._background.write(state, writer, staged=staged)
+        except (OSError, CheckpointException, WriterLost) as error:
+            problem = error
+        lost = isinstance(problem, WriterLost)
+        here = isinstance(problem, WriterLost) and problem.here
+        said = self._all.gather((problem and _first_failure(problem, self.rank), lost, here))
+        if any(lost for _, lost, _ in said):
+            self._background.without_process()
+        failures = sorted((not here, text) for text, _, here in said if text is not None)  # where it began comes first
+        if written is None or failures:
+            raise SaveFailed(failures[0][1]) from problem
+        return written
 
     def _commit(self, path: PurePath, record: CommitRecord) -> Stored:
         self.before_commit()
@@ -332,6 +386,8 @@ def _first_failure(error: BaseException, rank: int) -> str:
     """What went wrong where. DCP's own exception, which is no `Exception`, holds the errors of all ranks by rank."""
     if isinstance(error, CheckpointException) and error.failures:
         rank, (error, _) = next(iter(error.failures.items()))
+    if isinstance(error, WriterLost):
+        return f"rank {rank}: {error}"
     return f"rank {rank}: {type(error).__name__}: {error}"
 
 

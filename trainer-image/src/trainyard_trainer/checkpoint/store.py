@@ -10,7 +10,7 @@ import hashlib
 import os
 import socket
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final, NamedTuple, Protocol
@@ -23,6 +23,10 @@ ATTEMPT: Final = "attempt-"
 STEP: Final = "step-"
 CHUNK_BYTES: Final = 2**20
 """Of a file at a time, where its hash is compared."""
+
+
+def nothing() -> None:
+    """Nothing more is to be done."""
 
 
 class Superseded(RuntimeError):
@@ -115,13 +119,19 @@ class Store(Protocol):
         """Delete what all earlier attempts left but those to keep: called once nothing of it can count any more."""
 
 
-def mismatch(path: PurePath, expected: Collection[StoredFile], streams: Streams) -> Problem | None:
-    """What is wrong with a checkpoint's files; None where each has the recorded size and hash."""
+def mismatch(
+    path: PurePath, expected: Collection[StoredFile], streams: Streams, beside: Callable[[], None] = nothing
+) -> Problem | None:
+    """What is wrong with a checkpoint's files; None where each has the recorded size and hash.
+
+    beside: called again and again meanwhile; what it raises ends the look.
+    """
     for file in expected:
         try:
             with streams.read(path / file.name) as stream:
                 hashed, size = hashlib.sha256(), 0
                 while chunk := stream.read(CHUNK_BYTES):
+                    beside()
                     hashed.update(chunk)
                     size += len(chunk)
         except OSError as error:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
@@ -73,6 +73,12 @@ class Reader(FileSystemReader):
     def __init__(self, path: PurePath, streams: Streams) -> None:
         super().__init__("")
         self.fs, self.path = _Through(streams), path
+
+
+def shapes(reader: Reader) -> dict[str, tuple[int, ...]]:
+    """Of the tensors of a save, whole and not by rank, by name. It unpickles the index, which must have verified."""
+    tensors = reader.read_metadata().state_dict_metadata.items()
+    return {name: tuple(tensor.size) for name, tensor in tensors if isinstance(tensor, TensorStorageMetadata)}
 
 
 class _Through(FileSystem):
