@@ -1,22 +1,25 @@
 """A script of one's own: what its session says of it, and that what cannot be is refused before any rank waits."""
 
+import re
+
+import pytest
 import torch
 from support.processes import plan_file, run
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
 from trainyard_trainer import session
-from trainyard_trainer.report import Failed, Phase, PhaseChanged
+from trainyard_trainer.report import Failed, Phase, PhaseChanged, StepDone
 
 
 def scripted(script, tmp_path, **keywords):
-    """The ends of the ranks of a script."""
+    """The ends of the ranks of a script; what it returns is their result."""
 
     def work(rank):
         try:
-            script()
+            said = script()
         except SystemExit as end:
             return int(end.code or 0)
-        return 0
+        return said or 0
 
     return run(work, keywords.pop("ranks"), tmp_path / "gang", **keywords)
 
@@ -54,3 +57,158 @@ def test_a_mesh_that_cannot_be_is_refused_before_the_other_ranks_have_come(tmp_p
     assert ended.code == Exit.CONFIGURATION, ended.output
     (failed,) = (report for report in ended.reports if isinstance(report, Failed))
     assert failed.message.startswith("mesh.expert: ")
+
+
+class Bodied(torch.nn.Module):
+    """A head that has no part in the loss until it is called for, and a module that keeps more than tensors."""
+
+    def __init__(self, head=True):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+        self.counts = Counts()
+        self.called_for = head
+
+    def forward(self, x):
+        x = self.counts(self.body(x))
+        return self.head(x) if self.called_for else x
+
+
+class Counts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.sizes = 0, torch.zeros(0)
+
+    def forward(self, x):
+        self.seen += 1
+        self.sizes = torch.cat((self.sizes, torch.tensor([float(len(x))])))
+        return x
+
+    def get_extra_state(self):
+        return {"seen": self.seen, "sizes": self.sizes}
+
+    def set_extra_state(self, state):
+        self.seen, self.sizes = state["seen"], state["sizes"]
+
+
+def trains(model, steps, *, head_from=0, wrap=lambda model: model, optimizer=torch.optim.AdamW, **others):
+    """A script's whole life up to `steps`; the answer is all that it holds at the end."""
+    session.join()
+    torch.manual_seed(0)
+    own = model()
+    wrapped = wrap(own)
+    optimizer = optimizer(wrapped.parameters(), lr=0.1)
+    step = session.load(wrapped, optimizer, **others)
+    while step < steps:
+        session.seed(step)
+        own.called_for = step >= head_from
+        loss = wrapped(torch.randn(3, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        step += 1
+        session.report(step, loss)
+    session.end()
+    made = [{key: float(value.sum()) for key, value in optimizer.state[p].items()} for p in own.parameters()]
+    return [p.tolist() for p in own.parameters()], made, own.counts.seen, own.counts.sizes.tolist()
+
+
+def lives(tmp_path, name, script, *, attempt=1, **plan):
+    """One attempt of a script on one rank."""
+    folder = tmp_path / f"{name}-{attempt}"
+    folder.mkdir()
+    history = [(before, -1) for before in range(1, attempt)]
+    given = plan_file(
+        folder / "plan.json", tmp_path / f"{name}-root", ranks=1, attempt=attempt, history=history, **plan
+    )
+    (ended,) = scripted(script, folder, ranks=1, environments={0: given})
+    return ended
+
+
+def spread(model):
+    return torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, spread], ids=["plain", "DDP"])
+def test_parameters_without_gradients_and_extra_state_go_on_as_without_a_break(tmp_path, wrap):
+    whole = lives(tmp_path, "whole", lambda: trains(Bodied, 6, head_from=4, wrap=wrap))
+    assert whole.code == Exit.DONE, whole.output
+    first = lives(tmp_path, "broken", lambda: trains(Bodied, 3, head_from=4, wrap=wrap))
+    assert first.code == Exit.DONE, first.output
+    assert first.result[1][2:] == [{}, {}], "the head had no gradient"
+    assert first.result[2] == 3
+    second = lives(tmp_path, "broken", lambda: trains(Bodied, 6, head_from=4, wrap=wrap), attempt=2)
+    assert second.code == Exit.DONE, second.output
+    assert second.result == whole.result
+
+
+class Renamed(Bodied):
+    """As many parameters, of the same shapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.feet = self.head
+        del self.head
+
+    def forward(self, x):
+        return self.feet(self.counts(self.body(x)))
+
+
+class Reshaped(Bodied):
+    """As many parameters, of other shapes."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(4, 3), torch.nn.Linear(3, 2, bias=False)
+        self.more = torch.nn.Parameter(torch.zeros(4))
+
+
+class Smaller(Bodied):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(4, 1, bias=False)
+
+
+def refused(ended):
+    """What a script that can never go on is told, once."""
+    assert ended.code == Exit.CONFIGURATION, ended.output
+    (failed,) = (report for report in ended.reports if isinstance(report, Failed))
+    assert failed.configuration
+    return failed.message
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "message"),
+    [
+        (Smaller, torch.optim.AdamW, r"the model has 24 parameters, and that of the checkpoint of step 1 has 25;"),
+        (
+            Renamed,
+            torch.optim.AdamW,
+            r"step 1 .*: model\.feet\.weight is not there, and \[1, 4\] here \(and \d+ more\);",
+        ),
+        (Reshaped, torch.optim.AdamW, r"step 1 .*: model\.more is not there, and \[4\] here \(and \d+ more\);"),
+        (Bodied, torch.optim.Adagrad, r"step 1 .*: optimizer\.body\.weight\.sum is not there, and \[4, 4\] here"),
+    ],
+)
+def test_a_checkpoint_of_another_model_or_optimizer_is_refused_for_good(tmp_path, model, optimizer, message):
+    assert lives(tmp_path, "job", lambda: trains(Bodied, 1)).code == Exit.DONE
+    said = refused(lives(tmp_path, "job", lambda: trains(model, 2, optimizer=optimizer), attempt=2))
+    assert said.startswith("session.load: ")
+    assert re.search(message, said), said
+    again = lives(tmp_path, "job", lambda: trains(Bodied, 2), attempt=3)
+    assert again.code == Exit.DONE, "nothing was lost: " + again.output
+
+
+class Odd:
+    """A state that only running code could bring back."""
+
+    def state_dict(self):
+        return {"path": Odd()}
+
+    def load_state_dict(self, state):
+        raise AssertionError
+
+
+def test_a_state_that_cannot_be_read_without_running_it_is_refused_before_the_first_step(tmp_path):
+    ended = lives(tmp_path, "job", lambda: trains(Bodied, 1, odd=Odd()))
+    assert "odd" in refused(ended)
+    assert not [report for report in ended.reports if isinstance(report, StepDone)]

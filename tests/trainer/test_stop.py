@@ -3,20 +3,21 @@ nothing.
 """
 
 import json
-import os
 import signal
 import threading
 import time
+from functools import partial
 
 import pytest
 import torch
 from support.processes import TINY, plan_file, run, start
+from support.stores import Counting
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard_trainer import session
-from trainyard_trainer.configuration import assignment
+from trainyard_trainer.checkpoint import places
+from trainyard_trainer.checkpoint.folder import Folder
 from trainyard_trainer.data.batches import Batches
-from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.report import (
     CheckpointDurable,
     Phase,
@@ -27,7 +28,7 @@ from trainyard_trainer.report import (
     StopAcknowledged,
 )
 from trainyard_trainer.session import Session
-from trainyard_trainer.train import main, train
+from trainyard_trainer.train import main
 
 LONG = {**TINY, "steps": 100_000}
 
@@ -186,18 +187,23 @@ def test_a_stop_during_an_evaluation_is_seen_within_it(tmp_path):
 
 
 def test_an_attempt_stopped_before_its_first_step_commits_what_it_resumed(tmp_path):
-    def stopped_once_all_are_there(rank):
-        task = assignment(os.environ)
-        with Session.open(task) as session:
-            (tmp_path / "stop-1").touch()
-            return train(task, session, corpus_of(task.trainer))
+    def stopped_once_it_has_loaded(rank):
+        load = Session.load
 
-    first = run(stopped_once_all_are_there, 2, tmp_path / "first", environments=environments(tmp_path, 2))
+        def and_then(self, *arguments):
+            done = load(self, *arguments)
+            (tmp_path / "stop-1").touch()
+            return done
+
+        Session.load = and_then
+        return main([])
+
+    first = run(stopped_once_it_has_loaded, 2, tmp_path / "first", environments=environments(tmp_path, 2))
     assert [end.code for end in first] == [Exit.YIELDED] * 2, first[0].output
     assert commits(tmp_path) == [(1, 0)]
     (tmp_path / "stop-1").unlink()  # else the second attempt might not even meet
     again = run(
-        stopped_once_all_are_there,
+        stopped_once_it_has_loaded,
         2,
         tmp_path / "again",
         environments=environments(tmp_path, 2, attempt=2, history=[(1, 0)], resume=(1, 0)),
@@ -209,6 +215,38 @@ def test_an_attempt_stopped_before_its_first_step_commits_what_it_resumed(tmp_pa
     ]
     assert steps(again[0].reports) == []
     assert commits(tmp_path) == [(1, 0), (2, 0)]
+
+
+def test_a_stop_while_hashes_are_compared_ends_all_before_anything_is_loaded(tmp_path):
+    """On one rank that has still to read: the rest of the files and a save of the same state are nobody's to wait for."""
+
+    def asked(n, operation, path):
+        if operation == "read" and path.suffix == ".distcp":
+            (tmp_path / "stop-1").touch()
+
+    def work(rank):
+        if rank == 1:
+            places.Folder = partial(Folder, files=Counting(asked))
+        return main([])
+
+    shared = plan_file(tmp_path / "first.json", tmp_path / "checkpoints", ranks=2)
+    first = run(lambda rank: main([]), 2, tmp_path / "first", environments=dict.fromkeys(range(2), shared))
+    assert [end.code for end in first] == [Exit.DONE] * 2, first[0].output
+    done = TINY["steps"]
+    given = environments(tmp_path, 2, attempt=2, history=[(1, done)], resume=(1, done))
+    ended = run(work, 2, tmp_path / "second", environments=given)
+    assert [end.code for end in ended] == [Exit.YIELDED] * 2, ended[0].output
+    for end in ended:
+        assert not [report for report in end.reports if isinstance(report, ResumedFrom)]
+        assert [report.step for report in end.reports if isinstance(report, StopAcknowledged)] == [0]
+    assert commits(tmp_path) == [(1, done)]
+    (tmp_path / "stop-1").unlink()
+    given = environments(tmp_path, 2, attempt=3, history=[(1, done), (2, 0)], resume=(1, done))
+    gang = start(lambda rank: main([]), 2, tmp_path / "third", given)
+    gang.until(lambda: done + 2 in steps(gang.reports(0)))
+    ask_to_stop(tmp_path, 1)
+    ended = gang.wait()
+    assert [report.step for report in ended[0].reports if isinstance(report, ResumedFrom)] == [done]
 
 
 def test_a_save_that_one_rank_is_asked_for_is_made_by_all_and_training_goes_on(tmp_path):

@@ -152,9 +152,11 @@ def load(model: nn.Module, optimizer: Optimizer, **others: Stateful) -> int:
         raise RuntimeError("session.load: called before; a process has one session")
     kept = Kept(model, optimizer, others)
     with _endings():
-        session = Session(_own.part, _own.mesh, _own.device, _own.requests, State(kept.tensors, kept.fits))
+        session = Session(_own.part, _own.mesh, _own.device, _own.requests, State(kept.tensors, kept.fits, kept.holds))
         _own.session, _own.kept = session, kept
         begun = bool(optimizer.state)
+        if not begun:
+            optimizer.zero_grad(set_to_none=True)  # torch makes no state to load into where there are gradients
         step = session.load(model, optimizer, kept.training())
         if session.resumed:
             kept.loaded()

@@ -27,7 +27,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as StillThere
 from contextlib import contextmanager
 from functools import partial
@@ -78,10 +78,12 @@ class Part(Protocol):
 
 
 class State(NamedTuple):
-    """What is saved of a training. of: all of it as tensors by name. fits: raises where a commit is of something else."""
+    """What is saved of a training. of: all of it as tensors by name. fits: raises where a commit is of something else. holds:
+    see `Checkpoints.load`."""
 
     of: Callable[[nn.Module, Optimizer], dict[str, Tensor]]
     fits: Callable[[CommitRecord, Training, Callable[[str, str], None]], None]
+    holds: Callable[[CommitRecord, Mapping[str, Sequence[int]]], None] | None = None
 
 
 _ALL: Final = State(tensors, compare)
@@ -129,6 +131,7 @@ class Session:
                 in_process=device.type == "cuda",
                 copies_of=partial(Copies.of, plan, settings.copies_bytes) if plan and settings.copies_bytes else None,
                 before_commit=self._history.sync,
+                stop_asked=requests.stop_asked,
             )
         self._waits.begin()
         self._heartbeat.begin()
@@ -218,7 +221,9 @@ class Session:
             state = self._state.of(model, optimizer)
             began = time.monotonic()
             with lasting_errors_are_the_users(store.store.root):
-                record = store.load(state, lambda record: self._state.fits(record, training, self.warn))
+                record = store.load(
+                    state, lambda record: self._state.fits(record, training, self.warn), self._state.holds
+                )
             read_bytes, seconds = record.bytes if record else 0, time.monotonic() - began
             self.report.save_expected(*expected_seconds(state_bytes(state.values()), read_bytes, seconds))
             self.resumed = record is not None
@@ -283,7 +288,7 @@ class Session:
         self._requests.saved()
         self._save = self._late = False
         self._measured.saved(began)
-        self._waits.take()  # what was waited for was the save, not another rank's step
+        self._waits.skip()
 
     def leave(self, model: nn.Module, optimizer: Optimizer, samples: str, training: Training) -> None:
         """All ranks agreed to stop: save, also where no step was made since the last attempt's commit.
