@@ -86,6 +86,20 @@ def test_what_was_measured_is_written_by_the_operator_and_by_who_is_bound_to_a_r
     assert not any("aggregate" in label for label in labels)
 
 
+def test_who_plans_may_read_what_is_decided_by_and_is_bound_by_hand() -> None:
+    role = one(render(), "ClusterRole", f"{RELEASE}-planner")
+    read = ("get", "list")
+    assert rights(role) == (
+        rule("", "nodes", *read)
+        | rule("", "pods", *read)
+        | rule("scheduling.k8s.io", "priorityclasses", *read)
+        | rule("resource.k8s.io", "resourceslices", *read)
+        | rule("trainyard.dev", "trainingjobs", *read)
+        | rule("trainyard.dev", "fabrics", *read)
+    )
+    assert not any("aggregate" in label for label in role["metadata"]["labels"])
+
+
 @pytest.mark.parametrize("aggregate", [True, False])
 def test_the_roles_for_users_join_the_clusters_own_if_wanted(aggregate: bool) -> None:
     labels = one(render({"rbac": {"aggregate": aggregate}}), "ClusterRole", f"{RELEASE}-editor")["metadata"]["labels"]
@@ -180,6 +194,14 @@ def test_monitors_are_made_only_where_asked_for() -> None:
         assert one(objects, kind, name)["metadata"]["labels"]["release"] == "prometheus"
 
 
+def test_a_scrape_leaves_the_namespace_and_the_job_of_a_series_as_they_are() -> None:
+    on: Object = {"enabled": True}
+    objects = render({"metrics": {"serviceMonitor": on, "podMonitor": on}})
+    ends = [*one(objects, "ServiceMonitor", RELEASE)["spec"]["endpoints"]]
+    ends += one(objects, "PodMonitor", f"{RELEASE}-jobs")["spec"]["podMetricsEndpoints"]
+    assert [end["honorLabels"] for end in ends] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("keep_pods", "keep", "aggregate", "name"),
     list(product([True, False], [True, False], [True, False], [RELEASE, LONG_NAME])),
@@ -214,6 +236,40 @@ def test_all_that_is_rendered_has_a_home_and_a_short_name(
 def test_a_wrong_value_is_refused_by_name(values: dict[str, Any], said: str) -> None:
     with pytest.raises(helm_python.HelmValuesError, match=said):
         render(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"leaderElection": {"leaseSeconds": 10}},
+            "leaseSeconds: 10 is no more than renewSeconds, 10: .* use 11 or more",
+        ),
+        (
+            {"leaderElection": {"retrySeconds": 10}},
+            "renewSeconds: 10 is no more than retrySeconds, 10: .* use 11 or more",
+        ),
+        (
+            {"nodeConditions": {"administrators": ["ops"]}},
+            "administrators: without nodeConditions.enabled no job marks",
+        ),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused_in_a_sentence(values: Object, said: str) -> None:
+    with pytest.raises(helm_python.HelmRenderError, match=said):
+        render(values)
+
+
+def test_who_uninstalls_runs_where_the_operator_may() -> None:
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    where: Object = {
+        "nodeSelector": {"role": "infra"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": affinity,
+        "priorityClassName": "system-cluster-critical",
+    }
+    for spec in pod_specs(render(where)):
+        assert where.items() <= spec.items()
 
 
 def test_every_value_is_in_the_schema_and_described() -> None:
