@@ -43,7 +43,7 @@ class Built:
     """An image that is made from a Dockerfile of the project.
 
     sources: what of the repository it holds; extra: its optional dependencies in pyproject.toml; without: those of
-    them that do not come into the image. launcher: whether it carries the launcher for other images.
+    them that do not come into the image. launcher: whether it carries the launcher for other images. arguments: of the build.
     """
 
     image: str
@@ -52,6 +52,7 @@ class Built:
     extra: str
     without: tuple[str, ...] = ()
     launcher: bool = False
+    arguments: tuple[str, ...] = ()
 
 
 BUILT = (
@@ -62,6 +63,7 @@ BUILT = (
         sources=("operator/src", "trainer-image/src"),
         extra="trainer",
         without=("torch",),
+        arguments=("PACKAGES=",),  # the lab's nodes have no adapters, and a build no network
     ),
 )
 
@@ -113,7 +115,8 @@ def _make(cache: Path, layout: Path, recipe: _Recipe) -> Image | None:
 
 def _project_recipe(cache: Path, root: Path, built: Built, project: Mapping[str, Any]) -> _Recipe:
     needs = requirements(built, project)
-    version = _hash([debian.version().encode(), *(need.encode() for need in needs), *_contents(built)])
+    said = (debian.version(), *built.arguments, *needs)
+    version = _hash([*(text.encode() for text in said), *_contents(built)])
     return _Recipe(built.image, version, lambda buildah: _build_project(buildah, cache, root, built, needs))
 
 
@@ -196,10 +199,11 @@ def _build_project(buildah: "Buildah", cache: Path, root: Path, built: Built, ne
         archive = (sys.executable, "-m", "trainyard_trainer.launch.archive", str(buildah.work / "launcher"))
         paths = os.pathsep.join(str(REPOSITORY / folder) for folder in LAUNCHER_SOURCES)
         shell.run(*archive, env={**os.environ, "PYTHONPATH": paths})
+    arguments = [word for argument in built.arguments for word in ("--build-arg", argument)]
     buildah(
         "bud", "--layers", "--isolation", "chroot", "--pull-never", "--file", str(REPOSITORY / built.dockerfile),
-        "--build-arg", f"BASE={_base(buildah, root)}", "--build-context", f"built={buildah.work}", "--tag", built.image,
-        str(source),
+        "--build-arg", f"BASE={_base(buildah, root)}", *arguments, "--build-context", f"built={buildah.work}",
+        "--tag", built.image, str(source),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tarfile
 import tomllib
 from hashlib import sha256
@@ -52,6 +53,15 @@ def test_the_trainer_image_needs_all_of_its_extra_but_torch():
     names = {need.partition(">")[0] for need in images.requirements(trainer, project)}
     assert {"pydantic", "numpy"} <= names
     assert "torch" not in names
+
+
+def test_the_trainer_image_has_what_nccl_and_torch_compile_load_and_the_labs_is_built_without():
+    trainer = next(built for built in images.BUILT if built.image == images.TRAINER_IMAGE)
+    stages = (images.REPOSITORY / trainer.dockerfile).read_text().split("\nFROM ")
+    packages = re.search(r'^ARG PACKAGES="(.*)"$', stages[-1], re.MULTILINE)
+    assert packages is not None
+    assert set(packages[1].split()) == {"g++", "ibverbs-providers", "libibverbs1", "librdmacm1"}
+    assert trainer.arguments == ("PACKAGES=",)
 
 
 def test_the_operators_image_is_another_when_the_launcher_that_it_carries_is():

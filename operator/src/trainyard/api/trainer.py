@@ -64,7 +64,8 @@ class TrainerConfig(TrainerModel):
     activation_checkpointing: Literal["none", "block"] = "none"
     """What is computed again in the backward pass in place of being kept. block: all of a block but its input."""
     compile: bool = False
-    """Whether each block is compiled (torch.compile); on a CPU that needs a C++ compiler in the image."""
+    """Whether each block is compiled (torch.compile). That needs a C compiler in the image, and on a CPU a C++ compiler; ours has
+    both."""
     deterministic: bool | None = None
     """Whether only operations are used that give the same bits again. Left out: on a CPU, not on a GPU, where they are slower."""
     log_every: int = Field(default=10, ge=1, le=1_000_000)
