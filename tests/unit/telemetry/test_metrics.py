@@ -10,6 +10,7 @@ from prometheus_client import generate_latest
 from trainyard.api.conditions import Phase, Reason
 from trainyard.api.training_job import (
     Avoided,
+    CheckpointPolicy,
     Failure,
     Goodput,
     Pending,
@@ -18,6 +19,7 @@ from trainyard.api.training_job import (
     SavedCheckpoint,
     SlowRank,
     Stop,
+    TrainingJobSpec,
     TrainingJobStatus,
 )
 from trainyard.contract.sent import Sent
@@ -96,6 +98,22 @@ def test_a_job_without_a_first_step_of_every_launcher_has_no_step_that_could_sta
     metrics = shown(World(jobs={job.uid: job}, pods={p.uid: p for p in pods}, answers=answers))
     assert value(metrics, "trainyard_job_step", namespace="team", job="own-script") is None
     assert value(metrics, "trainyard_job_ready_nodes", namespace="team", job="own-script") == 2
+
+
+def test_a_job_whose_saves_all_fail_ages_from_when_it_began_to_train_over_all_attempts() -> None:
+    name = "trainyard_job_unsaved_since_timestamp_seconds"
+    spec = TrainingJobSpec.model_validate(
+        {"nodes": 1, "template": {"spec": {"containers": [{"name": "t"}]}}, "checkpoint": {"url": "s3://bucket/folder"}}
+    )
+    trains = a_job("j", phase=Phase.RUNNING, attempt=2, running_at=5000.0, ran_seconds=900.0)
+    saved = trains.status.but(checkpoint=SavedCheckpoint(step=40, attempt=1, time=4800.0))
+    expected = {
+        4100.0: replace(trains, spec=spec),
+        4800.0: replace(trains, spec=spec, status=saved),
+        None: replace(trains, spec=spec.but(checkpoint=CheckpointPolicy())),
+    }
+    for since, job in expected.items():
+        assert value(shown(World(jobs={job.uid: job})), name, namespace="team", job="j") == since
 
 
 def test_the_answers_of_an_older_attempt_say_nothing_of_the_job() -> None:

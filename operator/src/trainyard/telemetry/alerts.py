@@ -72,10 +72,10 @@ ALERTS: Final = (
     ),
     Alert(
         "TrainyardCheckpointOld",
-        f"time() - {_JOB} (trainyard_job_checkpoint_timestamp_seconds) > 7200 and {_JOB} (trainyard_job_ready_nodes) > 0",
+        f"time() - {_JOB} (trainyard_job_unsaved_since_timestamp_seconds) > 7200 and {_JOB} (trainyard_job_ready_nodes) > 0",
         "10m",
         "warning",
-        "{{ $labels.namespace }}/{{ $labels.job }} trains, and its newest durable checkpoint is older than 2 hours",
+        "{{ $labels.namespace }}/{{ $labels.job }} trains, and nothing of the last 2 hours is durable",
         "Its launchers' warnings say whether saves fail (SaveFailed, SaveLate); else spec.checkpoint.every is long.",
     ),
     Alert(

@@ -36,9 +36,9 @@ def job_families(world: World, now: float) -> Iterator[GaugeMetricFamily]:
     saved = [(job, job.status.checkpoint) for job in jobs if job.status.checkpoint is not None]
     yield _one("checkpoint_step", "Step of the newest durable checkpoint.", ((job, one.step) for job, one in saved))
     yield _one(
-        "checkpoint_timestamp_seconds",
-        "When the newest checkpoint became durable, Unix time.",
-        ((job, one.time) for job, one in saved),
+        "unsaved_since_timestamp_seconds",
+        "Since when its work is not durable, Unix time: its newest checkpoint; before the first, as long ago as it has trained.",
+        ((job, _unsaved_since(job)) for job in jobs),
     )
     first = [(job, members[0]) for job in jobs if 0 in (members := answers.get(job.uid, {}))]
     yield _one("loss", "The last loss reported.", ((job, said.loss) for job, said in first))
@@ -74,6 +74,16 @@ def _one(name: str, about: str, values: Iterable[tuple[Job, float | None]]) -> G
         if value is not None:
             family.add_metric([job.namespace, job.name], value)
     return family
+
+
+def _unsaved_since(job: Job) -> float | None:
+    """None where nothing is to be saved, and before a first checkpoint while it does not train. Earlier attempts count too: a job
+    whose saves all fail would otherwise begin anew with each."""
+    if job.status.checkpoint is not None:
+        return job.status.checkpoint.time
+    if job.spec is None or not job.spec.checkpoint.saves or job.status.running_at is None:
+        return None
+    return job.status.running_at - job.status.ran_seconds
 
 
 def _step(answers: Collection[Status]) -> int | None:

@@ -230,11 +230,11 @@ ROWS: Final = (
             ),
             Panel(
                 "Age of the newest checkpoint",
-                "What a kill now would cost.",
+                "What a kill now would cost; before the first one, how long it has trained.",
                 "s",
                 (
                     Query(
-                        f"time() - max by (namespace, job) (trainyard_job_checkpoint_timestamp_seconds{_JOB})",
+                        f"time() - max by (namespace, job) (trainyard_job_unsaved_since_timestamp_seconds{_JOB})",
                         "{{job}}",
                     ),
                 ),
