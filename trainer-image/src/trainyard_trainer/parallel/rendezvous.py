@@ -2,7 +2,8 @@
 
 torch's own start blocks until everybody is there, deaf to a stop that is asked meanwhile. Here the ranks meet at a
 key-value store first, each looking at its stop flag while it waits. One compare-and-set settles whether the gang goes
-on or leaves, so that no rank is left behind in a collective that the others never enter.
+on or leaves, so that no rank is left behind in a collective that the others never enter. Rank 0, which holds the store,
+leaves last: what was settled is to reach the others first.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from trainyard_trainer.waiting import TIMING
 CONNECT_SECONDS = 2.0
 """How long one try to reach rank 0 may take; between two tries the stop flag is looked at."""
 POLL_SECONDS = 0.1
+LEAVE_SECONDS = 2.0
+"""How long rank 0 waits, before it leaves with the store, for those that have come to read why; and how long they wait
+for their own stop where the store is lost: all members of a gang are told at once, and not at the same instant."""
 GO, STOP = "go", "stop"
 
 
@@ -70,6 +74,24 @@ def meet(place: Place, device: torch.device, timeout_seconds: float, stop_asked:
     """
     deadline = time.monotonic() + timeout_seconds
     store = PrefixStore(f"trainyard/{place.run}", _connect(place, deadline, timeout_seconds, stop_asked))
+    try:
+        _agree(store, place, deadline, timeout_seconds, stop_asked)
+    except dist.DistError as error:
+        raise _without_store(place, stop_asked, error) from None
+    if device.type == "cuda":
+        os.environ.setdefault(TIMING, "1")  # read when the group is made
+    dist.init_process_group(
+        backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        store=PrefixStore("group", store),
+        rank=place.rank,
+        world_size=place.ranks,
+        timeout=timedelta(seconds=timeout_seconds),
+        device_id=device if device.type == "cuda" else None,
+    )
+
+
+def _agree(store: Store, place: Place, deadline: float, timeout_seconds: float, stop_asked: Callable[[], bool]) -> None:
+    """Return once all ranks are there. Raises what `meet` does, and DistError where the store is lost."""
     arrived = store.add("arrived", 1)
     verdict = ""
     while not verdict:
@@ -87,17 +109,27 @@ def meet(place: Place, device: torch.device, timeout_seconds: float, stop_asked:
             verdict = store.get("verdict").decode() if store.check(["verdict"]) else ""
             arrived = store.add("arrived", 0)
     if verdict == STOP:
+        _leave(store, place)
         raise StoppedEarly(f"asked to stop with {arrived} of {place.ranks} ranks there")
-    if device.type == "cuda":
-        os.environ.setdefault(TIMING, "1")  # read when the group is made
-    dist.init_process_group(
-        backend="cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-        store=PrefixStore("group", store),
-        rank=place.rank,
-        world_size=place.ranks,
-        timeout=timedelta(seconds=timeout_seconds),
-        device_id=device if device.type == "cuda" else None,
-    )
+
+
+def _leave(store: Store, place: Place) -> None:
+    """Say that this rank has read the verdict; who holds the store waits until all that have come have said so."""
+    left = store.add("left", 1)
+    until = time.monotonic() + LEAVE_SECONDS
+    while place.hosts_store and left < store.add("arrived", 0) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS / 10)
+        left = store.add("left", 0)
+
+
+def _without_store(place: Place, stop_asked: Callable[[], bool], error: Exception) -> Exception:
+    """What it means that rank 0 has left with the store before all ranks were there."""
+    until = time.monotonic() + LEAVE_SECONDS
+    while not (asked := stop_asked()) and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    if asked:
+        return StoppedEarly(f"asked to stop, and rank 0 at {place.address}:{place.port} has left")
+    return RanksMissing(f"rank {place.rank} lost rank 0 at {place.address}:{place.port} before all had come: {error}")
 
 
 def _settle(store: Store, wish: str) -> str:
