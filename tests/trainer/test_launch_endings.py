@@ -105,6 +105,30 @@ save_and_leave(1)
     assert words.cause == "asked to stop (SIGTERM), saved and left after step 1"
 
 
+def test_a_clock_that_is_set_back_during_a_stop_makes_no_failure_of_a_saved_yield(tmp_path):
+    before = """
+import time
+from trainyard_trainer.launch.supervisor import Supervisor
+true, stop = time.time, Supervisor.stop
+def stop_and_set_back(self, reason, deadline):
+    stop(self, reason, deadline)
+    time.time = lambda: true() - 3600
+Supervisor.stop = stop_and_set_back
+"""
+    script = """
+step(1)
+until_stopped()
+say = Reporter(RANK, int(os.environ["TRAINYARD_REPORT_FD"]), clock=lambda: time.time() - 3600)
+save(1)  # and no word of an agreed step
+sys.exit(75)
+"""
+    with launched(tmp_path, script, before=before) as launcher:
+        launcher.reaches(lambda status: status.step == 1)
+        launcher.signal(signal.SIGTERM)
+        assert launcher.wait() == Exit.YIELDED
+    assert launcher.words.commit.time < launcher.words.notice_time - 3000
+
+
 def test_sigterm_reaches_a_foreign_script_as_sigterm(tmp_path):
     script = """
 del say

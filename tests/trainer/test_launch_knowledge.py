@@ -109,7 +109,7 @@ def test_no_report_does_harm(said):
     progress = after(*said)
     assert all(commit.attempt == 1 for commit in [progress.commit] if commit)
     assert all(seconds >= 0 for seconds in progress.phase_seconds.values())
-    text = metrics.text(a_plan(), 0, [Measured(0, True, progress)], Notice(0.0, "r"), now=1.0)
+    text = metrics.text(a_plan(), 0, [Measured(0, True, progress)], Notice(0.0, "r", 0.0), now=1.0)
     assert all(LINE.fullmatch(line) for line in text.split("\n")[:-1] if not line.startswith("#"))
 
 
@@ -219,6 +219,8 @@ def test_a_status_sums_up_what_a_step_sends_by_class_and_by_level():
     assert found.level_bytes == {"leaf": 12.0, "spine": 24.0}
     assert found.level_seconds == {"leaf": 0.25, "spine": 0.5}
     assert (found.communication_seconds, found.exposed_seconds, found.step_seconds) == (0.5, 0.25, 1.0)
+    untimed = after(*lines, replace(lines[2], seconds=None))
+    assert sending.sent(untimed).level_seconds == {"leaf": 0.25}  # and not the half of spine's
     strangers = (replace(lines[0], data=f"d{n}", level="l" * n) for n in range(1, 30))
     bounded = sending.sent(after(*strangers))
     assert (len(bounded.data), len(bounded.level_bytes)) == (MOST_NAMES, MOST_NAMES)
@@ -333,18 +335,18 @@ def test_what_is_not_known_is_left_out():
 
 
 def test_the_time_from_notice_to_durable_is_told():
-    workers = [after(durable(5, at=112.5))]
-    assert metrics.notice_to_durable_seconds(Notice(110.0, "r"), workers) == 2.5
-    assert metrics.notice_to_durable_seconds(Notice(113.0, "r"), workers) is None
+    workers = [after(durable(5, at=9.0), now=112.5)]  # whatever the clock of the day was set to meanwhile
+    assert metrics.notice_to_durable_seconds(Notice(10.0, "r", 110.0), workers) == 2.5
+    assert metrics.notice_to_durable_seconds(Notice(1.0, "r", 113.0), workers) is None
     assert metrics.notice_to_durable_seconds(None, workers) is None
 
 
 def test_prometheus_reads_the_text():
     parser = pytest.importorskip("prometheus_client.parser")
-    progress = after(enter(Phase.TRAIN, 1.0), step(3, seconds=0.5), durable(3, at=9.0))
+    progress = after(enter(Phase.TRAIN, 1.0), step(3, seconds=0.5), durable(3, at=9.0), now=5.0)
     progress = replace(progress, loss=math.nan)
     text = metrics.text(
-        a_plan(attempt=3), 2, [Measured(4, True, progress), Measured(5, False, progress)], Notice(8.0, ""), 10.0
+        a_plan(attempt=3), 2, [Measured(4, True, progress), Measured(5, False, progress)], Notice(8.0, "", 4.0), 10.0
     )
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     sample = families["trainyard_trainer_info"].samples[0]

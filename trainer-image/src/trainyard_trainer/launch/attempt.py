@@ -23,7 +23,16 @@ from trainyard_trainer.launch.network import counters
 from trainyard_trainer.launch.network.finding import Finding
 from trainyard_trainer.launch.network.resolve import Part
 from trainyard_trainer.launch.network.signs import Signs
-from trainyard_trainer.launch.progress import Progress, at, durable_in, newest_commit, phase_of, phase_seconds, step_of
+from trainyard_trainer.launch.progress import (
+    Progress,
+    at,
+    durable_in,
+    last_saved,
+    newest_commit,
+    phase_of,
+    phase_seconds,
+    step_of,
+)
 from trainyard_trainer.launch.sending import sent
 from trainyard_trainer.launch.workers import Worker
 from trainyard_trainer.launch.zygote import TRAINER_MODULE, Zygote
@@ -215,6 +224,7 @@ class Attempt:
             notice=self.notice,
             agreed_step=next((progress.agreed_step for progress in known if progress.agreed_step is not None), None),
             commit=newest_commit(known),
+            saved=last_saved(known),
             resumed=next((progress.resumed for progress in known if progress.resumed), None),
             step=step_of(known),
             first_step_time=_first_step_time(known),
@@ -222,7 +232,7 @@ class Attempt:
             overdue=self.overdue,
             error=self.error,
             error_exit=self.error_exit,
-            trouble=next(iter(self.signs.found()), None),
+            trouble=self.signs.cause(),
             preflight=self.preflight,
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trainyard.contract.exits import RESERVED, Exit
-from trainyard.contract.network import Sign, Trouble
+from trainyard.contract.network import Bearing, Sign, Trouble
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard.contract.status import At, Commit, Fault, LastWords
@@ -30,12 +30,14 @@ OBEDIENT = frozenset({-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 12
 class Ended:
     """A worker's end. code: its exit code, negative for a signal. time: seconds since the epoch.
 
+    clock: the same by the launcher's monotonic clock, which says what came first: that of the day may be set meanwhile.
     told: the launcher had signalled it before. failed: the error it reported. tail: the last lines it wrote to stderr.
     """
 
     rank: int
     code: int
     time: float
+    clock: float
     told: bool = False
     failed: Failed | None = None
     tail: str = ""
@@ -48,13 +50,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """When this pod first knew that it should stop, in seconds since the epoch, and why.
+    """When this pod first knew that it should stop, in seconds since the epoch, and why. clock: when, by the monotonic clock.
 
     Told by the operator, by a signal, or by its own workers: where another member was told, all ranks agree to stop.
     """
 
     time: float
     reason: str
+    clock: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class Happened:
     """All that the ending is decided from. workers: by local rank; those that never started are missing.
 
     overdue: the deadline of a stop passed and the launcher killed who was left. error: what the launcher itself could not do;
-    error_exit: how it then exits. trouble: the likeliest cause that a library named. preflight: how it ended.
+    error_exit: how it then exits. saved: when the newest commit was heard of, by the monotonic clock. trouble: the likeliest
+    cause that a library named. preflight: how it ended.
     """
 
     attempt: int
@@ -79,6 +83,7 @@ class Happened:
     notice: Notice | None = None
     agreed_step: int | None = None
     commit: Commit | None = None
+    saved: float | None = None
     resumed: Mark | None = None
     step: int = 0
     first_step_time: float | None = None
@@ -95,7 +100,9 @@ def ending(happened: Happened) -> LastWords:
     code, cause, fault = _verdict(happened)
     trouble = None
     if code in (Exit.FAILURE, Exit.HANG):
-        trouble = happened.trouble or _of_signal(fault)
+        trouble = happened.trouble
+        if trouble is None or trouble.bearing != Bearing.ERROR:
+            trouble = _of_signal(fault) or trouble
         cause = f"{cause}; {_named(trouble)}" if trouble is not None else cause
     failed = happened.preflight is not None and happened.preflight.finding == Finding.FAILED
     return LastWords(
@@ -131,12 +138,12 @@ def _behind(silence: Silence) -> At:
 def first_fault(workers: Iterable[Ended], notice: Notice | None) -> Fault | None:
     """The first worker that ended badly of its own accord; one that says why comes before what it caused elsewhere."""
     bad = [worker for worker in workers if is_bad(worker, notice) and (_explains(worker) or not worker.obeyed)]
-    return _fault(min(bad, key=lambda worker: (not _explains(worker), worker.time))) if bad else None
+    return _fault(min(bad, key=lambda worker: (not _explains(worker), worker.clock))) if bad else None
 
 
 def is_bad(worker: Ended, notice: Notice | None) -> bool:
     """Whether the others cannot go on after this end. A yield is one only after it was asked for."""
-    asked_before = notice is not None and notice.time <= worker.time
+    asked_before = notice is not None and notice.clock <= worker.clock
     return worker.code != Exit.DONE and not (asked_before and worker.code == Exit.YIELDED)
 
 
@@ -173,7 +180,7 @@ def _is_saved(happened: Happened) -> bool:
     A gang that is stopped before its first step leaves what it came from, so it has no commit of its own and loses nothing.
     """
     commit, notice = happened.commit, happened.notice
-    if commit and notice and commit.time >= notice.time:
+    if commit and notice and happened.saved is not None and happened.saved >= notice.clock:
         return True
     if happened.agreed_step is None:
         return False

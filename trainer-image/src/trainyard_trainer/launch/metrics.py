@@ -13,7 +13,7 @@ from trainyard.contract.preflight import Finding, PreflightResult
 
 from trainyard_trainer.launch.ending import Notice
 from trainyard_trainer.launch.network import counters
-from trainyard_trainer.launch.progress import Progress, durable_in, newest_commit
+from trainyard_trainer.launch.progress import Progress, durable_in, last_saved
 from trainyard_trainer.report import Phase
 
 PREFIX = "trainyard_trainer_"
@@ -170,18 +170,19 @@ def network_text(
 
 def notice_to_durable_seconds(notice: Notice | None, workers: Iterable[Progress]) -> float | None:
     """From the notice to the newest durable save after it: what a preemption costs its victim."""
-    commit = newest_commit(workers)
-    if notice is None or commit is None or commit.time < notice.time:
+    saved = last_saved(workers)
+    if notice is None or saved is None or saved < notice.clock:
         return None
-    return commit.time - notice.time
+    return saved - notice.clock
 
 
 def _sent(workers: Sequence[Measured], which: int) -> list[Sample]:
     """Of what is sent in a step, the figure of this number in SENT."""
     return [
-        (_labels(w, **along._asdict()), figures[which])
+        (_labels(w, **along._asdict()), figure)
         for w in workers
         for along, figures in sorted(w.progress.sent.items())
+        if (figure := figures[which]) is not None
     ]
 
 

@@ -63,13 +63,14 @@ class SentAlong(NamedTuple):
 
 
 class SentBytes(NamedTuple):
-    """Of a step: as a worker counted and as the planner predicts, logical and on the wire; and seconds on their way."""
+    """Of a step: as a worker counted and as the planner predicts, logical and on the wire; and seconds on their way, None where
+    they were not measured."""
 
     counted: float
     predicted: float
     wire: float = 0.0
     predicted_wire: float = 0.0
-    seconds: float = 0.0
+    seconds: float | None = None
 
 
 class Overlap(NamedTuple):
@@ -101,7 +102,8 @@ class Progress:
     last beat, which is said whatever the training does. entered, waits_in: collectives entered, and the one that it waits in.
     phase_since: when its present phase began. phase_seconds: time spent in each phase that is over.
     step: steps done. smooth_step_seconds, smooth_save_seconds: moving averages, None before the first.
-    commit: the newest durable checkpoint of this attempt. agreed_step: where all ranks agreed to stop.
+    commit: the newest durable checkpoint of this attempt; saved: when it was heard of (the launcher's monotonic clock).
+    agreed_step: where all ranks agreed to stop.
     saves: checkpoints that became durable. warnings: the newest; warned: how many of each reason. preflight: how it ended.
     sent: bytes of a step along each axis of the mesh, counted and predicted. overlap: how much of that time is hidden.
     own_recent: seconds of the last COMPARED_STEPS steps in which it did not wait for others. data_seconds: how long it waited
@@ -130,6 +132,7 @@ class Progress:
     saves: int = 0
     smooth_save_seconds: float | None = None
     commit: Commit | None = None
+    saved: float | None = None
     agreed_step: int | None = None
     resumed: Mark | None = None
     failed: Failed | None = None
@@ -175,7 +178,7 @@ def heard(progress: Progress, report: Report, attempt: int, now: float) -> Progr
         case StepDone():
             return _step(progress, report)
         case CheckpointDurable():
-            return _durable(progress, report, attempt)
+            return _durable(progress, report, attempt, now)
         case StopAcknowledged(step=step):
             return replace(progress, agreed_step=step)
         case ResumedFrom(attempt=origin, step=step):
@@ -219,6 +222,11 @@ def newest_commit(all_progress: Iterable[Progress]) -> Commit | None:
     """The newest durable checkpoint that any of them knows of."""
     commits = [progress.commit for progress in all_progress if progress.commit]
     return max(commits, key=lambda commit: (commit.step, commit.time), default=None)
+
+
+def last_saved(all_progress: Iterable[Progress]) -> float | None:
+    """When any of them last had a checkpoint made durable, by the launcher's monotonic clock."""
+    return max((progress.saved for progress in all_progress if progress.saved is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +325,7 @@ def _own(progress: Progress, report: StepDone, seconds: float) -> tuple[float, .
     return (*progress.own_recent, own)[-COMPARED_STEPS:]
 
 
-def _durable(progress: Progress, report: CheckpointDurable, attempt: int) -> Progress:
+def _durable(progress: Progress, report: CheckpointDurable, attempt: int, now: float) -> Progress:
     if report.attempt != attempt:
         return progress
     path = report.path if len(report.path) <= LONGEST_PATH else ""
@@ -325,6 +333,7 @@ def _durable(progress: Progress, report: CheckpointDurable, attempt: int) -> Pro
     return replace(
         progress,
         commit=commit,
+        saved=now,
         saves=progress.saves + 1,
         smooth_save_seconds=_smooth(progress.smooth_save_seconds, commit.seconds),
     )
@@ -338,8 +347,11 @@ def _warn(progress: Progress, reason: str, message: str) -> Progress:
 
 def _sent(report: SentInStep) -> SentBytes:
     """What a worker claims, bounded."""
-    figures = (report.bytes, report.predicted_bytes, report.wire_bytes, report.predicted_wire_bytes, report.seconds)
-    return SentBytes(*(float(min(max(figure, 0), MOST_BYTES)) for figure in figures))
+    figures = (report.bytes, report.predicted_bytes, report.wire_bytes, report.predicted_wire_bytes)
+    return SentBytes(
+        *(float(min(max(figure, 0), MOST_BYTES)) for figure in figures),
+        seconds=None if report.seconds is None else min(max(report.seconds, 0.0), MOST_BYTES),
+    )
 
 
 def _preflight(report: PreflightDone) -> PreflightResult:

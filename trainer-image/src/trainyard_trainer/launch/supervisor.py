@@ -213,7 +213,7 @@ class Supervisor:
                 worker = by_pid[pid]
                 for report in worker.reports.drain():
                     self._hear(worker, report)
-                worker.code, worker.ended_time = code, time.time()
+                worker.ended(code)
                 self._guard.forget(pid)
             elif self._warm is not None and pid == self._warm.pid:
                 self._warm.close()
@@ -223,7 +223,7 @@ class Supervisor:
         for worker in self.attempt.workers:
             if worker.alive:
                 self.warn(f"rank {worker.rank} does not end after SIGKILL (uninterruptible sleep); given up")
-                worker.code, worker.ended_time = -signal.SIGKILL, time.time()
+                worker.ended(-signal.SIGKILL)
 
     # Decisions
 
@@ -263,7 +263,7 @@ class Supervisor:
         self.taken = None  # whoever was to start anew leaves instead
         first = self.attempt.notice is None and self.attempt.ended is None
         if self.attempt.notice is None:
-            self.attempt.notice = Notice(time.time(), reason[:REASON_CHARACTERS])
+            self.attempt.notice = Notice(time.time(), reason[:REASON_CHARACTERS], time.monotonic())
             seconds = deadline - time.monotonic()
             self._voice.say(f"asked to stop ({self.attempt.notice.reason}); {seconds:.0f} s to save and leave")
         if self.attempt.ended is not None:

@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +78,8 @@ class Reports:
 
 @dataclass(slots=True)
 class Worker:
-    """One worker process. ended: its exit code (negative: signal) and when, once it is reaped."""
+    """One worker process. code: its exit code (negative: signal) once it is reaped; ended_time, ended_clock: when that was,
+    since the epoch and by the monotonic clock."""
 
     rank: int
     local_rank: int
@@ -89,11 +91,16 @@ class Worker:
     told: bool = False
     code: int | None = None
     ended_time: float = 0.0
+    ended_clock: float = 0.0
 
     @property
     def alive(self) -> bool:
         """Whether it was not reaped yet."""
         return self.code is None
+
+    def ended(self, code: int) -> None:
+        """It was reaped, or given up, just now."""
+        self.code, self.ended_time, self.ended_clock = code, time.time(), time.monotonic()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to its whole group. Before it is reaped its pid cannot be anybody else's."""
@@ -108,7 +115,15 @@ class Worker:
         """Its end, if it has ended."""
         if self.code is None:
             return None
-        return Ended(self.rank, self.code, self.ended_time, self.told, self.progress.failed, self.err.tail())
+        return Ended(
+            self.rank,
+            self.code,
+            self.ended_time,
+            self.ended_clock,
+            told=self.told,
+            failed=self.progress.failed,
+            tail=self.err.tail(),
+        )
 
 
 class Ends(NamedTuple):
