@@ -1,5 +1,7 @@
 """What a step sends stands in the job's status, as rank 0 counted it."""
 
+from dataclasses import replace
+
 from support.pretend import Pretend
 from trainyard.contract.sent import Sent
 
@@ -31,6 +33,11 @@ def test_a_job_says_what_a_step_sends_by_class_and_by_level():
         ("spine", 6000, 0.5),
     ]
     assert (sent.communication_seconds, sent.exposed_seconds, sent.step_seconds) == (0.51, 0.25, 1.0)
+
+
+def test_seconds_that_were_not_measured_are_left_out():
+    levels = running(replace(SENT, level_seconds={"leaf": 0.25})).sent.levels
+    assert [(one.level, one.seconds) for one in levels] == [("leaf", 0.25), ("spine", None)]
 
 
 def test_a_script_of_ones_own_counts_nothing():

@@ -1,8 +1,9 @@
 """Hears every collective that this process begins, and when it is done.
 
 A mode of torch sees each operation that is dispatched while it is on, those of process groups among them. Whether a collective is
-done is looked at with every operation: what anybody waits for is seen done by the next one. In a lane of reductions
-(parallel/buckets.py) the same mode listens from another thread.
+done is looked at with every operation: what anybody waits for is seen done by the next one. On a GPU nobody waits, and nothing is
+looked at: what a collective took is asked afterwards (kernels.py). In a lane of reductions (parallel/buckets.py) the same mode
+listens from another thread.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ Done = Callable[[Any, float, float], None]
 
 class Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Calls `begun` with each collective, and `done` with what that answered and with when it began and ended, by the clock of
-    time.perf_counter. What is received is told to `done` alone, with None."""
+    time.perf_counter. What is received is told to `done` alone, with None. done: None where the host does not wait."""
 
-    def __init__(self, begun: Begun, done: Done) -> None:
+    def __init__(self, begun: Begun, done: Done | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._begun, self._done, self._lock = begun, done, threading.Lock()
         self._going: list[_Going] = []
@@ -75,10 +76,13 @@ class Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
             what = self._hear(BY_WORK[operation], func, args, kwargs, result)
             self._follow(result, what, began, waited=not _arguments(func, args, kwargs).get("async_op", True))
         elif operation in BY_RESULT:
-            self._awaited[result.data_ptr()] = self._hear(BY_RESULT[operation], func, args, kwargs, result), began
+            what = self._hear(BY_RESULT[operation], func, args, kwargs, result)
+            if self._done is not None:
+                self._awaited[result.data_ptr()] = what, began
         elif operation is PLAIN.recv_:
             self._follow(result, None, began, waited=False)
-        elif operation is FUNCTIONAL.wait_tensor and args[0].data_ptr() in self._awaited:
+        elif self._awaited and operation is FUNCTIONAL.wait_tensor and args[0].data_ptr() in self._awaited:
+            assert self._done is not None
             self._done(*self._awaited.pop(args[0].data_ptr()), time.perf_counter())
         return result
 
@@ -98,7 +102,11 @@ class Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _follow(self, result: Any, what: Any, began: float, waited: bool) -> None:
         """waited: whether this thread waits for it before it does anything else."""
+        if self._done is None:
+            return
         work = dist.Work.unbox(result[-1] if isinstance(result, tuple) else result)
+        if work is None:
+            return  # one of a batch that is begun as a whole
         with self._lock:
             self._going.append(_Going(work, what, began, threading.get_ident() if waited else 0))
 
@@ -111,6 +119,7 @@ class Listening(TorchDispatchMode):  # type: ignore[no-untyped-call]
             ended = [one for one in self._going if one.waited_by == me or one.work.is_completed()]
             self._going = [one for one in self._going if one not in ended]
         for one in ended:
+            assert self._done is not None
             self._done(one.what, one.began, now)
 
 

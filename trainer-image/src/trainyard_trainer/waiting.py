@@ -6,8 +6,9 @@ measured is the time inside collectives, and a rank's own time is the rest of it
     gloo   a collective blocks the thread that waits for it: its time is that of Work.wait and, in tensor groups, of wait_tensor,
            whoever calls them (FSDP, a pipeline, a script). DDP waits in C++ at the end of the backward pass: from the moment when
            the last gradient is there until the engine's other callbacks are over.
-    NCCL   a collective is a kernel that runs until all have come: its time is what NCCL measures between its events
-           (TORCH_NCCL_ENABLE_TIMING). Where torch does not measure, nothing is said.
+    NCCL   the host waits for nothing, and a collective is a kernel: its time is the kernel's, of one step in fifty, and the steps
+           until the next look are taken to wait for the same part of their time (kernels.py). Where torch does not measure,
+           nothing is said.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import json
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -28,9 +28,9 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import _functional_collectives as functional
 from torch.distributed.tensor import DTensor
 
+from trainyard_trainer import kernels
+
 TIMING: Final = "TORCH_NCCL_ENABLE_TIMING"
-MOST_WORKS: Final = 20_000
-"""Collectives whose kernels are under way at a time, and are timed; of more the oldest are left out."""
 
 
 class Waits:
@@ -43,22 +43,18 @@ class Waits:
         self._on_gpu = device.type == "cuda"
         self._thread = threading.get_ident()
         self._seconds = 0.0
-        self._works: deque[Any] = deque(maxlen=MOST_WORKS)
-        self._timing = threading.Lock()
         self._wait: Callable[..., Any] | None = None
         self._wait_tensor: Any = None
-        self._known = not self._on_gpu or os.environ.get(TIMING, "").lower() in ("1", "true")
+        timed = os.environ.get(TIMING, "").lower() in ("1", "true")
+        self._share = kernels.Share() if self._on_gpu and timed else None
 
     def begin(self) -> None:
         """From now on."""
+        if self._on_gpu:
+            return
         self._wait = wait = c10d.Work.wait
 
         def timed(work: Any, *arguments: Any, **named: Any) -> Any:
-            if self._on_gpu:
-                outcome = wait(work, *arguments, **named)
-                if self._known:
-                    self._time_kernel(work)
-                return outcome
             if threading.get_ident() != self._thread:
                 return wait(work, *arguments, **named)
             with self._counted():
@@ -69,7 +65,7 @@ class Waits:
 
         def timed_tensor(tensor: Tensor) -> Any:
             # What is being compiled is looked through first, and never runs here.
-            if torch.compiler.is_compiling() or self._on_gpu or threading.get_ident() != self._thread:
+            if torch.compiler.is_compiling() or threading.get_ident() != self._thread:
                 return self._wait_tensor(tensor)
             with self._counted():
                 return self._wait_tensor(tensor)
@@ -91,14 +87,6 @@ class Waits:
         finally:
             self._seconds += time.perf_counter() - began
             self.inside = False
-
-    def _time_kernel(self, work: Any) -> None:
-        """Once it is over, which is asked at the next one: a collective that is kept keeps its buffers too. Those of the backward
-        pass are waited for in a thread of autograd's."""
-        with self._timing:
-            while self._works and self._works[0].is_completed():
-                self._seconds += _kernel_seconds(self._works.popleft())
-            self._works.append(work)
 
     def follow(self, model: nn.Module) -> None:
         """Count what the backward pass of copies (DDP) waits for; model: wrapped, or what is wrapped."""
@@ -124,18 +112,16 @@ class Waits:
 
     def take(self) -> float | None:
         """Seconds since the last time it was asked, or since the beginning; None where they cannot be known."""
-        with self._timing:
-            seconds, self._seconds = self._seconds, 0.0
-            works, self._works = self._works, deque(maxlen=MOST_WORKS)
-        return seconds + sum(map(_kernel_seconds, works)) if self._known else None
+        if self._on_gpu:
+            return None if self._share is None else self._share.take()
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
-
-def _kernel_seconds(work: Any) -> float:
-    """How long a collective's kernel ran; 0 of one that is not timed, such as gloo's beside NCCL."""
-    try:
-        return float(work._get_duration()) / 1000
-    except RuntimeError:
-        return 0.0
+    def skip(self) -> None:
+        """What was waited for since then was not another rank's step."""
+        self._seconds = 0.0
+        if self._share is not None:
+            self._share.skip()
 
 
 class Entered:

@@ -25,8 +25,9 @@ class SentOver(ApiModel):
     """The broadest level at which members of the group are apart; node: apart on nodes of one domain; inside the node."""
     wire_bytes: int
     """What the interface sends."""
-    seconds: float
-    """On their way; those of several collectives at once are added up."""
+    seconds: float | None = None
+    """On their way, or on a GPU in the collectives' kernels; those of several at once are added up. Left out where they were not
+    measured."""
 
 
 class SentInStep(ApiModel):

@@ -99,7 +99,7 @@ def _sent(said: Sent | None) -> SentInStep | None:
         wire_bytes=round(said.wire_bytes),
         predicted_wire_bytes=round(said.predicted_wire_bytes),
         levels=tuple(
-            SentOver(level=name, wire_bytes=round(over), seconds=_short(said.level_seconds.get(name, 0.0)) or 0.0)
+            SentOver(level=name, wire_bytes=round(over), seconds=_short(said.level_seconds.get(name)))
             for name, over in said.level_bytes.items()
         ),
         communication_seconds=_short(said.communication_seconds),

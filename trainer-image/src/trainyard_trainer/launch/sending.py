@@ -16,10 +16,12 @@ def sent(progress: Progress) -> Sent | None:
     data: dict[str, float] = defaultdict(float)
     over: dict[str, float] = defaultdict(float)
     seconds: dict[str, float] = defaultdict(float)
+    untimed = {along.level[:LONGEST_NAME] for along, figures in progress.sent.items() if figures.seconds is None}
     for along, figures in sorted(progress.sent.items()):
         data[along.data[:LONGEST_NAME]] += figures.counted
         over[along.level[:LONGEST_NAME]] += figures.wire
-        seconds[along.level[:LONGEST_NAME]] += figures.seconds
+        if figures.seconds is not None and along.level[:LONGEST_NAME] not in untimed:
+            seconds[along.level[:LONGEST_NAME]] += figures.seconds
     overlap = progress.overlap
     return Sent(
         data=dict(sorted(data.items())[:MOST_NAMES]),

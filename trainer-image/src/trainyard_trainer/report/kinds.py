@@ -98,7 +98,7 @@ class SentInStep(Report):
     data: which of the five classes: gradients, activations, parameter shards, training state, control. count: collectives.
     predicted_bytes: by the planner's formulas. level: the broadest of the network's that it crosses. wire_bytes: that the rank's
     interface sends, by the backend's factor; predicted_wire_bytes: the same of what is predicted. seconds: on their way, those of
-    several at once counted for each.
+    several at once counted for each; None: not measured.
     """
 
     axis: str
@@ -110,7 +110,7 @@ class SentInStep(Report):
     level: str = ""
     wire_bytes: float = 0.0
     predicted_wire_bytes: float = 0.0
-    seconds: float = 0.0
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,7 +117,7 @@ class Reporter:
         level: str = "",
         wire_bytes: float = 0.0,
         predicted_wire_bytes: float = 0.0,
-        seconds: float = 0.0,
+        seconds: float | None = None,
     ) -> None:
         self._send(
             SentInStep(
