@@ -22,7 +22,7 @@ from trainyard_trainer.waiting import Waits
 MODEL = {"preset": "tiny"}
 BATCH = {"files": [__file__], "sequenceLength": 8, "globalBatch": 6, "microBatch": 2}
 
-PLACES = Places(tuple(("leaf-0", f"node-{rank // 2}") for rank in range(4)), ("leaf",))
+PLACES = Places(tuple((f"leaf-{rank // 4}", f"node-{rank // 2}") for rank in range(8)), ("leaf",))
 
 CASES = {
     "zero 2": (2, "shard=2", {}),
@@ -39,6 +39,7 @@ CASES = {
     "tensor, computed again": (2, "shard=1,tensor=2", {"activationCheckpointing": "block"}),
     "pipeline, tied": (2, "pipeline=2,shard=1", {}),
     "pipeline, not tied": (2, "pipeline=2,shard=1", {"model": {**MODEL, "tieEmbeddings": False}}),
+    "pipeline, all forward first": (2, "pipeline=2,shard=1", {"parallel": {"schedule": "gpipe"}}),
     "interleaved pipeline": (
         2,
         "pipeline=2,shard=1",
@@ -72,6 +73,12 @@ CASES = {
         4,
         "replicate=4,shard=1",
         {"parallel": {"allReduce": "hierarchical", "compression": {"method": "bf16"}}},
+    ),
+    "hsdp by levels": (8, "replicate=4,shard=2", {"parallel": {"allReduce": "hierarchical"}}),
+    "replicas of a pipeline with a middle, powersgd": (
+        6,
+        "pipeline=3,replicate=2,shard=1",
+        {"model": {**MODEL, "layers": 3}, "parallel": {"compression": {"method": "powersgd", "rank": 3}}},
     ),
     **{
         f"{name}, {method}": (

@@ -51,12 +51,12 @@ def shard(
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
         fully_shard(stage, mesh=mesh, mp_policy=policy, reshard_after_forward=regather)
     units = [module for stage in stages for module in stage.modules() if isinstance(module, FSDPModule)]
-    for number, unit in enumerate(units):  # the first of a stage is the stage itself, whose own gradients come last
+    for unit in units:
         unit.set_gradient_divide_factor(1.0)
         # Otherwise FSDP asks for a pre-multiplied sum, which gloo does not have.
         unit.set_force_sum_reduction_for_comms(True)
-        if reduction is not None:
-            unit.set_all_reduce_hook(partial(_summed, reduction, unit, number))
+    if reduction is not None:
+        _Sums(reduction, [unit for unit in units if unit._get_fsdp_state()._fsdp_param_groups])
 
 
 def sync_gradients(model: nn.Module, wanted: bool) -> None:
@@ -65,12 +65,23 @@ def sync_gradients(model: nn.Module, wanted: bool) -> None:
     model.set_requires_gradient_sync(wanted)
 
 
-def _summed(reduction: Reduction, unit: FSDPModule, number: int, flat: Tensor) -> None:
-    """Sum this rank's shards of a unit's gradients over the replicas, in place. FSDP has them in one row, each filled up."""
-    (group,) = unit._get_fsdp_state()._fsdp_param_groups
-    shapes = [parameter.padded_sharded_param_size for parameter in group.fsdp_params]
-    parts = [
-        part.view(shape)
-        for part, shape in zip(torch.split(flat, [shape.numel() for shape in shapes]), shapes, strict=True)
-    ]
-    reduction(Bucket(flat, parts, number, last=number == 0))
+class _Sums:
+    """The reduction of a rank's shards over the replicas, unit by unit."""
+
+    def __init__(self, reduction: Reduction, units: Sequence[FSDPModule]) -> None:
+        """units: those with parameters of their own, each of which is summed once a step. A stage in the middle of a pipeline is
+        itself none: all that it has is in its blocks."""
+        self._reduction, self._units, self._summed = reduction, len(units), 0
+        for number, unit in enumerate(units):
+            unit.set_all_reduce_hook(partial(self._sum, unit, number))
+
+    def _sum(self, unit: FSDPModule, number: int, flat: Tensor) -> None:
+        """In place. FSDP has the gradients in one row, each filled up. Which unit comes last depends on the schedule."""
+        self._summed += 1
+        (group,) = unit._get_fsdp_state()._fsdp_param_groups
+        shapes = [parameter.padded_sharded_param_size for parameter in group.fsdp_params]
+        parts = [
+            part.view(shape)
+            for part, shape in zip(torch.split(flat, [shape.numel() for shape in shapes]), shapes, strict=True)
+        ]
+        self._reduction(Bucket(flat, parts, number, last=self._summed % self._units == 0))
