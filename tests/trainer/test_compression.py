@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.processes import run
+from torch.utils._python_dispatch import TorchDispatchMode
 from trainyard.api.trainer import CompressionConfig, TrainerConfig
 from trainyard.api.trainer_parallel import KEEP_RESTS
 from trainyard.contract.plan import Axis
@@ -15,7 +16,8 @@ from trainyard_trainer.model import weights
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.optimizer import adamw
 from trainyard_trainer.parallel.buckets import Bucket
-from trainyard_trainer.parallel.compress import TopK, compressed
+from trainyard_trainer.parallel.compress import HALVES, Half, TopK, compressed
+from trainyard_trainer.parallel.hierarchical import Levels
 from trainyard_trainer.parallel.mesh import axes_of, build
 from trainyard_trainer.parallel.rendezvous import Place, meet
 from trainyard_trainer.parallel.spread import Spread
@@ -73,12 +75,39 @@ def delivered(rank, reduction):
     return float(torch.linalg.norm(handed_out - wanted) / torch.linalg.norm(wanted))
 
 
-def spoiled(reduction):
+SOUND = [True, False, True, True, False, True, False, True]
+"""PowerSGD sends the first two steps whole, and goes on with what it has from the ones before after that."""
+
+
+class Asking(TorchDispatchMode):
+    """Hears whenever the host asks for a number, for which on a GPU it waits until all before is computed."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.asked += func._overloadpacket in (torch.ops.aten._local_scalar_dense, torch.ops.aten.is_nonzero)
+        return func(*args, **(kwargs or {}))
+
+
+def asks(reduction):
+    """How often the host asks for a number in four steps."""
+    with Asking() as asking:
+        for step in range(4):
+            flat = torch.randn(1024, generator=torch.Generator().manual_seed(step))
+            reduction(Bucket(flat, [flat.view(32, 32)], 0, last=True))
+    return asking.asked
+
+
+def spoiled(reduction, spoiled_steps=(1, 4, 6)):
     """Whether a gradient that is no number is handed out as such, and the step after it is sound again."""
-    found = []
-    for value in (1.0, float("nan"), 1.0):
-        flat = torch.full((256,), value)
-        reduction(Bucket(flat, [flat.view(16, 16)], 3, last=True))
+    found, generator = [], torch.Generator().manual_seed(1)
+    for step in range(len(SOUND)):
+        flat = torch.randn(1024, generator=generator)
+        if step in spoiled_steps:
+            flat[5] = float("nan")
+        reduction(Bucket(flat, [flat.view(32, 32)], 3, last=True))
         found.append(bool(torch.isfinite(flat).all()))
     return found
 
@@ -109,11 +138,16 @@ def gang(tmp_path_factory):
             for name, (given, _) in METHODS.items()
         }
         without = partial(TopK, group, 0.1, feedback=False)
+        levels = Levels(build(MESHES["ddp"], RANKS, "cpu"), (2, 2))
+        halves = {f"{name} by levels": partial(Half, dtype, levels) for name, dtype in HALVES.items()}
         return {
             "delivered": {
-                name: delivered(rank, make()) for name, make in {**made, "topk without feedback": without}.items()
+                name: delivered(rank, make())
+                for name, make in {**made, **halves, "topk without feedback": without}.items()
             },
             "spoiled": {name: spoiled(make()) for name, make in made.items()},
+            "asks": {name: asks(make()) for name, make in made.items()},
+            "spoiled at once": spoiled(made["powersgd"](), (2,)),
             "owed": {name: owed(rank, made[name]()) for name in KEEP_RESTS},
             "losses": {
                 (mesh, name): learn(rank, axes, given)
@@ -127,7 +161,17 @@ def gang(tmp_path_factory):
     return [end.result for end in ended]
 
 
-@pytest.mark.parametrize(("method", "most"), [("fp16", 2e-3), ("bf16", 1e-2), ("int8", 1e-4), ("topk", 1e-5)])
+@pytest.mark.parametrize(
+    ("method", "most"),
+    [
+        ("fp16", 2e-3),
+        ("bf16", 1e-2),
+        ("fp16 by levels", 2e-3),
+        ("bf16 by levels", 1e-2),
+        ("int8", 1e-4),
+        ("topk", 1e-5),
+    ],
+)
 def test_of_what_is_handed_out_nothing_is_lost_in_the_end(gang, method, most):
     for found in gang:
         assert found["delivered"][method] < most
@@ -138,9 +182,19 @@ def test_without_error_feedback_most_of_it_is(gang):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_the_host_asks_for_no_number_within_the_backward_pass(gang, method):
+    assert all(found["asks"][method] == 0 for found in gang)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_a_gradient_that_is_no_number_is_told_and_not_remembered(gang, method):
     for found in gang:
-        assert found["spoiled"][method] == [True, False, True]
+        assert found["spoiled"][method] == SOUND
+
+
+def test_the_first_gradient_that_is_compressed_may_be_no_number(gang):
+    for found in gang:
+        assert found["spoiled at once"] == [step != 2 for step in range(len(SOUND))]
 
 
 @pytest.mark.parametrize("method", KEEP_RESTS)

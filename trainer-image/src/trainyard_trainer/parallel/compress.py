@@ -80,10 +80,15 @@ class PowerSgd(Hooked):
         super().__init__(group, powerSGD_hook, self._of_steps)
 
     def __call__(self, bucket: Bucket) -> None:
+        errors, factors = self._of_steps.error_dict, self._of_steps.q_memory_dict
+        before = factors[bucket.number].clone() if bucket.number in factors else None
         super().__call__(bucket)
-        if not _finite(bucket.flat):  # on all ranks alike; the next gradient is to begin without it
-            for held in (self._of_steps.error_dict, self._of_steps.p_memory_dict, self._of_steps.q_memory_dict):
-                held.pop(bucket.number, None)
+        if bucket.number not in factors:
+            return  # all of it was sent
+        # A sum that is no number is so on all ranks alike; the next gradient is to begin without it.
+        finite, now = _finite(bucket.flat), factors[bucket.number]
+        errors[bucket.number] = torch.where(finite, errors[bucket.number], 0.0)
+        now.copy_(torch.where(finite, now, _drawn(now, bucket.number) if before is None else before))
 
     def forget(self) -> None:
         for held in (self._of_steps.error_dict, self._of_steps.p_memory_dict, self._of_steps.q_memory_dict):
@@ -143,9 +148,9 @@ class Int8:
         gathered = torch.empty_like(sent)
         dist.all_gather_into_tensor(gathered, again, group=self._group)
         whole = decoded(gathered, dealt.dtype)
-        if _finite(whole):
-            self._mine.keep(bucket.number, wanted - decoded(sent, dealt.dtype))
-            self._sums.keep(bucket.number, total - decoded(again, dealt.dtype))
+        finite = _finite(whole)
+        self._mine.keep(bucket.number, wanted - decoded(sent, dealt.dtype), finite)
+        self._sums.keep(bucket.number, total - decoded(again, dealt.dtype), finite)
         for gradient, numbers in zip(bucket.parts, torch.split(whole, parts, dim=1), strict=True):
             gradient.copy_(numbers.reshape(-1)[: gradient.numel()].view_as(gradient))
 
@@ -176,9 +181,9 @@ class TopK:
         dist.all_gather_into_tensor(gathered.view(torch.uint8), sent.view(torch.uint8), group=self._group)
         of_all, where = gathered[0::2].reshape(-1), gathered[1::2].reshape(-1).view(torch.int32).long()
         bucket.flat.zero_().index_add_(0, where, of_all.to(bucket.flat.dtype))
-        if self._feedback and _finite(of_all):
+        if self._feedback:
             wanted[chosen] -= values.to(wanted.dtype)
-            self._left_out.keep(bucket.number, wanted)
+            self._left_out.keep(bucket.number, wanted, _finite(of_all))
 
     def forget(self) -> None:
         self._left_out.forget()
@@ -192,12 +197,13 @@ class _Rests:
 
     def added_to(self, number: int, numbers: Tensor) -> Tensor:
         """A bucket's numbers and what was left out of them before; without it where there is none, or DDP packed anew since. It
-        is forgotten: `keep` says what is left out now, unless the step came to nothing."""
+        is forgotten: `keep` says what is left out now."""
         rest = self._held.pop(number, None)
         return numbers + rest if rest is not None and rest.shape == numbers.shape else numbers.clone()
 
-    def keep(self, number: int, rest: Tensor) -> None:
-        self._held[number] = rest
+    def keep(self, number: int, rest: Tensor, finite: Tensor) -> None:
+        """finite: whether the step came to anything; nothing is left out of one that did not."""
+        self._held[number] = torch.where(finite, rest, 0.0)
 
     def forget(self) -> None:
         self._held.clear()
@@ -222,5 +228,12 @@ def decoded(rows: Tensor, dtype: torch.dtype) -> Tensor:
     return blocks.flatten(1)
 
 
-def _finite(numbers: Tensor) -> bool:
-    return bool(torch.isfinite(numbers.sum()))
+def _finite(numbers: Tensor) -> Tensor:
+    """Whether all are: a tensor, since to ask it is to wait for the GPU in the middle of the backward pass."""
+    return torch.isfinite(numbers.sum())
+
+
+def _drawn(like: Tensor, seed: int) -> Tensor:
+    """Random numbers, on all ranks the same."""
+    generator = torch.Generator(like.device).manual_seed(seed)
+    return torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
