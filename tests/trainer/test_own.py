@@ -1,10 +1,17 @@
 """A script of one's own: what its session says of it, and that what cannot be is refused before any rank waits."""
 
+import inspect
+import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
-from support.processes import plan_file, run
+from support.processes import plan_file, run, start
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
 from trainyard_trainer import session
@@ -212,3 +219,93 @@ def test_a_state_that_cannot_be_read_without_running_it_is_refused_before_the_fi
     ended = lives(tmp_path, "job", lambda: trains(Bodied, 1, odd=Odd()))
     assert "odd" in refused(ended)
     assert not [report for report in ended.reports if isinstance(report, StepDone)]
+
+
+def without_a_plan(folder, steps, every=50):
+    """A script as it runs under torchrun, or alone; where it began."""
+    if folder is not None:
+        session.join(folder, every=every)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    began = step = session.load(model, optimizer)
+    while step < steps and not session.should_stop(step):
+        loss = model(torch.ones(2, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        step += 1
+        session.report(step, loss)
+        if session.should_save(step):
+            session.save()
+    session.end()
+    return [began]
+
+
+def committed(folder):
+    return sorted(json.loads(path.read_text())["step"] for path in folder.glob("*/*/commit.json"))
+
+
+def test_without_a_plan_join_says_where_to_save_and_how_often_and_the_next_start_goes_on(tmp_path):
+    folder = tmp_path / "checkpoints"
+    (ended,) = run(lambda rank: without_a_plan(folder, 120), 1, tmp_path / "first")
+    assert ended.result == [0], ended.output
+    first, *_, last = committed(folder)
+    assert (first, last) == (50, 120)  # that of step 100 may have waited for the one before
+    (ended,) = run(lambda rank: without_a_plan(folder, 121), 1, tmp_path / "second")
+    assert ended.result == [120], ended.output
+
+
+def test_without_a_plan_the_environment_may_say_where_to_save_and_else_nothing_is_saved(tmp_path):
+    folder = tmp_path / "checkpoints"
+    said = {0: {"TRAINYARD_CHECKPOINTS": str(folder)}}
+    for n, (given, began, steps) in enumerate(((said, 0, 3), (said, 3, 5), ({}, 0, 7))):
+        (ended,) = run(lambda rank, steps=steps: without_a_plan(None, steps), 1, tmp_path / str(n), environments=given)
+        assert ended.result == [began], ended.output
+    assert committed(folder) == [3, 5]
+
+
+def test_sigterm_under_torchrun_asks_to_leave_and_no_step_is_lost(tmp_path):
+    """It passes the signal on to all ranks, and makes 1 of every exit code."""
+    folder, script = tmp_path / "checkpoints", tmp_path / "script.py"
+    body = inspect.getsource(without_a_plan)
+    script.write_text(
+        f"import sys, torch\nfrom trainyard_trainer import session\n{body}\nwithout_a_plan(sys.argv[1], 10**9)\n"
+    )
+    torchrun = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script), str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        until = time.monotonic() + 120
+        while not committed(folder) and torchrun.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        torchrun.send_signal(signal.SIGTERM)
+        said, _ = torchrun.communicate(timeout=100)
+    finally:
+        torchrun.kill()
+    assert torchrun.returncode == 1
+    assert committed(folder)[0] >= 50, said
+    last = committed(folder)[-1]
+    ended = run(lambda rank: without_a_plan(folder, last + 5), 2, tmp_path / "again")
+    assert [end.result for end in ended] == [[last], [last]], ended[0].output
+
+
+def test_sigterm_to_a_script_alone_asks_it_to_leave(tmp_path):
+    folder = tmp_path / "checkpoints"
+
+    def work(rank):
+        try:
+            return without_a_plan(folder, 10**9)
+        except SystemExit as end:
+            return int(end.code or 0)
+
+    gang = start(work, 1, tmp_path / "gang")
+    gang.until(lambda: committed(folder))
+    gang.kill(0, signal.SIGTERM)
+    (ended,) = gang.wait()
+    assert ended.code == Exit.YIELDED, ended.output
+    last = max(report.step for report in ended.reports if isinstance(report, StepDone))
+    assert committed(folder)[-1] == last
