@@ -63,7 +63,7 @@ class Background:
             )
         )
         self._process: _Process | None = None
-        self._unstarted: OSError | None = None
+        self._unstarted: BaseException | None = None
         self._ready: Future[None] = Future()
 
     def warm(self, state: State) -> None:
@@ -71,12 +71,11 @@ class Background:
         start the process. Collective. Returns at once; the first save waits for the rest.
         """
         if self.in_process:
-            meeting = _meeting(self._group)
             try:
-                self._process = process = _Process(meeting)
+                self._process = process = _Process(_meeting(self._group))
                 self._ready = run_beside(process.ready, "checkpoint-warm")
-            except OSError as error:
-                self._unstarted = error  # on this rank alone: the first save tells the others
+            except (OSError, CheckpointException) as error:  # maybe on this rank alone: the first save tells the others
+                self._unstarted = error
         self.stage(state).result()
 
     def stage(self, state: State) -> Future[dict[str, Any]]:
