@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.launching import a_plan
 from support.machines import Machine
-from trainyard.contract.network import Sign
+from trainyard.contract.network import Bearing, Sign
 from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard_trainer.launch.ending import Ended, Happened, ending
 from trainyard_trainer.launch.metrics import network_text, text
@@ -54,7 +54,7 @@ def test_case_21_a_peer_that_does_not_acknowledge(line, device):
     said = trouble(line)
     assert (said.sign, said.device, said.peer) == (Sign.FABRIC_ERROR, device, "10.216.210.236")
     assert "PFC" in said.hint
-    assert not said.secondary
+    assert said.bearing == Bearing.ERROR
 
 
 def test_case_20_an_adapter_that_may_not_reach_memory():
@@ -75,9 +75,9 @@ def test_case_20_hints_of_nccl_decide_nothing():
 def test_case_30_a_link_that_flaps_is_named_before_what_followed():
     flushed = NEW.format("IBV_WC_WR_FLUSH_ERR", 5, 249)
     first, second, third = troubles(flushed, flushed, NEW.format("IBV_WC_RETRY_EXC_ERR", 12, 129), OLD.format(10, 136))
-    assert (first.device, first.secondary, "did not acknowledge" in first.hint) == ("mlx5_3", False, True)
-    assert (second.sign, second.secondary) == (Sign.FABRIC_ERROR, False)
-    assert (third.secondary, third.count) == (True, 2)
+    assert (first.device, first.bearing, "did not acknowledge" in first.hint) == ("mlx5_3", Bearing.ERROR, True)
+    assert (second.sign, second.bearing) == (Sign.FABRIC_ERROR, Bearing.ERROR)
+    assert (third.bearing, third.count) == (Bearing.SECONDARY, 2)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_case_16_shared_memory_that_is_full(line):
 
 
 def test_case_16_a_worker_killed_by_a_bus_error_had_too_little_shared_memory():
-    words = ending(Happened(attempt=1, node_rank=0, workers=(Ended(0, -7, 1.0),)))
+    words = ending(Happened(attempt=1, node_rank=0, workers=(Ended(0, -7, 1.0, 1.0),)))
     assert words.trouble.sign == Sign.SHM_TOO_SMALL
     assert words.cause.startswith("rank 0 was killed by SIGBUS: it said nothing; ShmTooSmall: ")
 
@@ -218,7 +218,7 @@ def test_case_14_pods_that_gloo_cannot_bring_together():
 )
 def test_a_collective_that_timed_out_follows_from_something(line):
     said = trouble(line)
-    assert (said.sign, said.secondary) == (Sign.COLLECTIVE_TIMEOUT, True)
+    assert (said.sign, said.bearing) == (Sign.COLLECTIVE_TIMEOUT, Bearing.SECONDARY)
     fabric, timeout = troubles(line, OLD.format(12, 129))
     assert (fabric.sign, timeout.sign) == (Sign.FABRIC_ERROR, Sign.COLLECTIVE_TIMEOUT)
 
@@ -270,10 +270,61 @@ def test_many_troubles_are_kept_up_to_a_bound():
     assert len(found) == KEPT
 
 
+OFF = "h:1:1 [3] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA {} 'mlx5_{}'"
+SOCKETS = "train-0:1:1 [0] NCCL INFO Using network Socket"
+
+
+def heard(*lines):
+    signs = Signs()
+    signs.rdma = True
+    for at, line in enumerate(lines):
+        signs.add(3, line.encode(), float(at))
+    return signs
+
+
+def test_case_18_however_many_adapters_are_slow_an_error_that_comes_later_is_kept_and_first():
+    signs = heard(*(OFF.format(n, n) for n in range(16)), SOCKETS, NEW.format("IBV_WC_RETRY_EXC_ERR", 12, 129))
+    first, *others = signs.found()
+    assert (first.sign, first.device) == (Sign.FABRIC_ERROR, "mlx5_3")
+    assert [one.sign for one in others].count(Sign.GPUDIRECT_OFF) == KEPT - 2
+    assert Sign.RDMA_NOT_USED in [one.sign for one in others], "one of each sign stays"
+    assert signs.cause() == first
+
+
+def test_case_18_each_adapter_is_one_observation_however_many_ranks_say_so():
+    found = troubles(*(OFF.format(n % 2, n % 2) for n in range(20)))
+    assert [(one.device, one.count, one.bearing) for one in found] == [
+        ("mlx5_0", 10, Bearing.OBSERVATION),
+        ("mlx5_1", 10, Bearing.OBSERVATION),
+    ]
+
+
+@pytest.mark.parametrize("line", [OFF.format(2, 2), SOCKETS, "h:1:1 [0] NCCL INFO NET/IB : No device found."])
+def test_case_18_what_is_only_observed_is_never_why_a_worker_failed(line):
+    signs = heard(line)
+    assert len(signs.found()) == 1
+    assert signs.cause() is None
+    words = ending(
+        Happened(1, 0, workers=(Ended(3, 1, 1.0, 1.0, tail="ValueError: no such file"),), trouble=signs.cause())
+    )
+    assert (words.trouble, words.cause) == (None, "rank 3 exited 1: ValueError: no such file")
+
+
+def test_of_what_follows_from_others_a_collective_that_timed_out_is_said():
+    timeout = "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42)"
+    assert heard(OLD.format(5, 249), timeout).cause().sign == Sign.COLLECTIVE_TIMEOUT
+
+
+def test_case_16_a_bus_error_explains_more_than_a_collective_that_timed_out():
+    cause = heard("Timed out waiting 120000ms for recv operation to complete").cause()
+    words = ending(Happened(1, 0, workers=(Ended(0, -7, 1.0, 1.0),), trouble=cause))
+    assert words.trouble.sign == Sign.SHM_TOO_SMALL
+
+
 def test_the_last_words_name_the_cause_with_adapter_and_peer():
     found = troubles(NEW.format("IBV_WC_RETRY_EXC_ERR", 12, 129))
     words = ending(
-        Happened(attempt=1, node_rank=0, workers=(Ended(3, 1, 1.0, tail="RuntimeError: NCCL"),), trouble=found[0])
+        Happened(attempt=1, node_rank=0, workers=(Ended(3, 1, 1.0, 1.0, tail="RuntimeError: NCCL"),), trouble=found[0])
     )
     assert words.trouble == found[0]
     assert words.cause.startswith(
@@ -283,7 +334,7 @@ def test_the_last_words_name_the_cause_with_adapter_and_peer():
 
 def test_a_gang_that_is_done_has_no_cause():
     found = troubles(OLD.format(12, 129))
-    assert ending(Happened(attempt=1, node_rank=0, workers=(Ended(3, 0, 1.0),), trouble=found[0])).trouble is None
+    assert ending(Happened(attempt=1, node_rank=0, workers=(Ended(3, 0, 1.0, 1.0),), trouble=found[0])).trouble is None
 
 
 # Counters

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.pretend import Pretend
-from trainyard.contract.status import At
+from trainyard.contract.network import Trouble
+from trainyard.contract.status import At, Fault
 from trainyard.lifecycle.compare import median_without
 
 
@@ -107,6 +108,29 @@ def test_stages_that_take_part_in_fewer_collectives_are_not_blamed_for_that():
 
     cluster = running(places, parallelism={"pipeline": 2})
     cluster.tick(3)
+def test_a_collective_that_timed_out_is_blamed_on_the_rank_that_never_entered_it():
+    """NCCL's watchdog ends a rank that waits before the launcher calls it a hang."""
+
+    def places(launcher, rank):
+        return (
+            At(rank, launcher.step, 811 if rank == 2 else 812, "" if rank == 2 else "all_reduce 812 of default_pg"),
+        )
+
+    cluster = running(places)
+    cluster.tick(3)
+    guilty = cluster.nodes_of("v")[2]
+    said = Trouble(
+        "CollectiveTimeout", 0, cluster.now, "Watchdog caught collective operation timeout", bearing="secondary"
+    )
+    cluster._end(cluster.pod("v-0"), 1, "Error", Fault(0, cluster.now, "SIGABRT"), trouble=said)
+    cluster.until(lambda: cluster.status("v").last_failure is not None)
+    failure = cluster.status("v").last_failure
+    assert (failure.reason, failure.node, failure.rank) == ("CollectiveTimeout", guilty, 2)
+    assert failure.message.startswith(
+        f"rank 2 on {guilty} has not entered all_reduce 812 of default_pg, in which ranks 0, 1, 3"
+    )
+
+
     node = cluster.nodes_of("v")[3]
     cluster._end(cluster.pod("v-3"), 76, "Error")
     cluster.until(lambda: cluster.status("v").last_failure is not None)

@@ -83,23 +83,40 @@ def test_a_killed_worker_costs_one_failure_and_the_next_attempt_resumes(cluster:
 
 
 @pytest.mark.parametrize(
-    ("sign", "secondary", "reason"),
+    ("sign", "bearing", "reason"),
     [
-        ("FabricError", False, Reason.FABRIC_ERROR),
-        ("CollectiveTimeout", True, Reason.MEMBER_FAILED),
-        ("OfANewerLauncher", False, Reason.MEMBER_FAILED),
+        ("FabricError", "error", Reason.FABRIC_ERROR),
+        ("FabricError", "secondary", Reason.MEMBER_FAILED),
+        ("CollectiveTimeout", "secondary", Reason.COLLECTIVE_TIMEOUT),
+        ("GpuDirectOff", "observation", Reason.MEMBER_FAILED),
+        ("OfANewerLauncher", "error", Reason.MEMBER_FAILED),
     ],
 )
 def test_what_a_library_said_of_the_network_is_the_reason_of_the_failure(
-    cluster: Pretend, sign: str, secondary: bool, reason: Reason
+    cluster: Pretend, sign: str, bearing: str, reason: Reason
 ) -> None:
     running(cluster)
-    trouble = Trouble(sign, 1, cluster.now, "NCCL WARN NET/IB", device="mlx5_3", secondary=secondary)
+    trouble = Trouble(sign, 1, cluster.now, "NCCL WARN NET/IB", device="mlx5_3", bearing=bearing)
     cluster._end(cluster.pod("train-1"), 1, "Error", Fault(1, cluster.now, "exited with 1"), trouble=trouble)
     cluster.until(lambda: cluster.status("train").restarts.failures == 1)
     failure = cluster.status("train").last_failure
     assert failure is not None
     assert failure.reason == reason
+
+
+@pytest.mark.parametrize("other", [Trouble("FabricError", 2, 0.0, "NCCL WARN NET/IB"), None])
+def test_case_42_what_the_first_to_fail_could_not_name_another_has_named(
+    cluster: Pretend, other: Trouble | None
+) -> None:
+    running(cluster)
+    followed = Trouble("CollectiveTimeout", 1, cluster.now, "Watchdog", bearing="secondary")
+    cluster._end(cluster.pod("train-1"), 1, "Error", Fault(1, cluster.now, "SIGABRT"), trouble=followed)
+    cluster._end(cluster.pod("train-2"), 1, "Error", Fault(2, cluster.now + 1, "SIGABRT"), trouble=other)
+    cluster.until(lambda: cluster.status("train").restarts.failures == 1)
+    failure = cluster.status("train").last_failure
+    assert failure is not None
+    named = (Reason.FABRIC_ERROR, "train-2") if other else (Reason.COLLECTIVE_TIMEOUT, "train-1")
+    assert (failure.reason, failure.pod) == named
 
 
 def test_every_sign_of_trouble_is_a_reason() -> None:

@@ -9,7 +9,7 @@ from support.pretend import Pretend
 from trainyard.api import names
 from trainyard.api.conditions import Reason
 from trainyard.api.fabric import FabricSpec
-from trainyard.contract.network import Alike, PodNetwork
+from trainyard.contract.network import Alike, PodNetwork, Trouble
 from trainyard.contract.plan import Plan
 from trainyard.contract.preflight import Finding, Preflight, PreflightResult
 from trainyard.cycle import actions as act
@@ -267,10 +267,13 @@ def test_nodes_that_passed_within_the_hour_are_not_measured_again(cluster: Prete
     assert asked(cluster, 4).nodes is None
 
 
-def test_after_a_hang_all_are_measured_again(cluster: Pretend) -> None:
+@pytest.mark.parametrize("code", [76, 1])
+def test_after_a_hang_all_are_measured_again(cluster: Pretend, code: int) -> None:
+    """By the launcher's own verdict, or by a collective that timed out before."""
     cluster.submit("train", 4)
     running(cluster).tick(5)
-    cluster._end(cluster.pod("train-0"), 76, "Error")
+    timeout = Trouble("CollectiveTimeout", 0, cluster.now, "Watchdog", bearing="secondary")
+    cluster._end(cluster.pod("train-0"), code, "Error", trouble=timeout if code == 1 else None)
     running(cluster, 2)
     assert asked(cluster, 2).nodes is None
 

@@ -64,7 +64,8 @@ class PodNetwork:
 
     interface: the one that reaches rank 0. adapters: RDMA adapters that collectives will use, rail by rail. settings: variables
     given to the workers. warnings: what may cost something. faults: what makes this node unfit for the job; the preflight fails
-    by them. refused: what the user set that cannot work; the attempt ends before its workers start.
+    by them. stranded: by a fault no worker here could meet the others, and none starts. refused: what the user set that cannot
+    work; the attempt ends before its workers start.
     """
 
     interface: str | None = None
@@ -74,6 +75,7 @@ class PodNetwork:
     settings: tuple[Resolved, ...] = ()
     warnings: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    stranded: bool = False
     refused: tuple[str, ...] = ()
 
 
@@ -97,13 +99,23 @@ class Sign(StrEnum):
     COLLECTIVE_TIMEOUT = "CollectiveTimeout"
 
 
+class Bearing(StrEnum):
+    """What a line has to do with a failure."""
+
+    ERROR = "error"
+    """The library gave up, and says why."""
+    SECONDARY = "secondary"
+    """It gave up because of something else, which another rank or another line may name."""
+    OBSERVATION = "observation"
+    """It goes on, slower than it should: never why anything failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A complaint of a library that was recognised in the output of a worker.
 
     rank: who printed it first; time: when, since the epoch. message: the line. hint: what usually is behind it. device: the
-    adapter it names. peer: the address of the other end. count: how many lines said the same. secondary: it follows from
-    something else, which another rank or another line may name.
+    adapter it names. peer: the address of the other end. count: how many lines said the same. bearing: one of `Bearing`.
     """
 
     sign: str
@@ -114,7 +126,7 @@ class Trouble:
     device: str | None = None
     peer: str | None = None
     count: int = 1
-    secondary: bool = False
+    bearing: str = Bearing.ERROR
 
 
 def bounded(found: PodNetwork) -> PodNetwork:

@@ -31,7 +31,7 @@ def close(
     status = _pay(job, status, gang, verdict, now)
     status = _history(job, status, gang)
     status = status.but(former=former(job, gang, verdict, now, wanted))
-    if verdict.reason is Reason.HANG:  # what was measured before says nothing about now
+    if verdict.reason in (Reason.HANG, Reason.COLLECTIVE_TIMEOUT):  # what was measured before says nothing about now
         status = status.but(proven=())
     return _next(job, status, verdict, now)
 

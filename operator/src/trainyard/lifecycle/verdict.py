@@ -13,7 +13,7 @@ from typing import Final
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Failure
 from trainyard.contract.exits import Exit
-from trainyard.contract.network import Sign
+from trainyard.contract.network import Bearing, Sign, Trouble
 from trainyard.contract.preflight import Finding
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle.compare import missing
@@ -137,10 +137,10 @@ def _failed(job: Job, gang: Gang, now: float) -> Verdict | None:
     if not bad or _more_to_hear(gang, min(end.finished for _, end in bad), now):
         return None
     seat, end = _first(bad)
-    reason = {
-        Exit.YIELDED: Reason.UNASKED_YIELD,
-        Exit.HANG: Reason.HANG,
-    }.get(Exit(end.exit_code) if end.exit_code in Exit._value2member_map_ else Exit.FAILURE, _recognised(seat))
+    code = Exit(end.exit_code) if end.exit_code in Exit._value2member_map_ else Exit.FAILURE
+    reason = {Exit.YIELDED: Reason.UNASKED_YIELD, Exit.HANG: Reason.HANG}.get(code)
+    if reason is None:
+        seat, end, reason = _recognised(bad, seat, end)
     message = _describe(seat, end)
     if reason is Reason.UNASKED_YIELD:
         message += "; exit code 75 means that it saved because it was asked to leave, and nobody asked"
@@ -160,12 +160,27 @@ def _more_to_hear(gang: Gang, since: float, now: float) -> bool:
     return left and 0 <= now - since < deadlines.GATHER
 
 
-def _recognised(seat: Seat) -> Reason:
-    """What its libraries complained of before a member failed, where that is known and not a consequence of something else."""
-    trouble = seat.words.trouble if seat.words is not None else None
-    if trouble is None or trouble.secondary or trouble.sign not in _SIGNS:
-        return Reason.MEMBER_FAILED
-    return Reason(trouble.sign)
+def _recognised(bad: Iterable[tuple[Seat, Terminated]], seat: Seat, end: Terminated) -> tuple[Seat, Terminated, Reason]:
+    """Why members failed, as far as libraries said, and who said so. bad: all that did; seat, end: the first.
+
+    What the first failed by may follow from something that only another saw, since each rank prints what it sees. Where nobody
+    names that, a collective that timed out is what there is to say.
+    """
+    said = _complaint(seat)
+    if said is not None and said.bearing != Bearing.ERROR:
+        of = [(complaint, one, its) for one, its in bad if (complaint := _complaint(one)) is not None]
+        errors = (found for found in of if found[0].bearing == Bearing.ERROR)
+        first = min(errors, key=lambda found: found[0].time, default=None)
+        timeout = next((found for found in of if found[0].sign == Sign.COLLECTIVE_TIMEOUT), None)
+        said, seat, end = first or timeout or (None, seat, end)
+    return seat, end, Reason(said.sign) if said is not None else Reason.MEMBER_FAILED
+
+
+def _complaint(seat: Seat) -> Trouble | None:
+    """What its libraries complained of before a member failed, as far as that is known here."""
+    said = seat.words.trouble if seat.words is not None else None
+    known = said is not None and said.sign in _SIGNS and said.bearing != Bearing.OBSERVATION
+    return said if known else None
 
 
 def _preflight_failed(job: Job, gang: Gang, now: float) -> Verdict | None:

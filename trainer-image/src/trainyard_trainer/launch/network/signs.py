@@ -9,35 +9,34 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trainyard.contract.network import Sign, Trouble
+from trainyard.contract.network import Bearing, Sign, Trouble
 
 LINE_BYTES: Final = 2048
 MESSAGE_CHARACTERS: Final = 300
 KEPT: Final = 16
-"""Different troubles of a pod. What comes after them is not kept."""
+"""Different troubles of a pod. An error takes the place of an observation, and the first of a sign that of a later one of
+another."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """word: must be in the line. pattern: must match too; its groups `device` and `peer` are kept. hint: what usually is behind
-    it. secondary: something else came before it. rdma: means something only where adapters should be used."""
+    it. An observation means something only where adapters should be used."""
 
     sign: Sign
     word: bytes
     pattern: re.Pattern[bytes]
     hint: str = ""
-    secondary: bool = False
-    rdma: bool = False
+    bearing: Bearing = Bearing.ERROR
 
 
-def _signature(
-    sign: Sign, word: str, pattern: str, hint: str = "", *, secondary: bool = False, rdma: bool = False
-) -> Signature:
-    return Signature(sign, word.encode(), re.compile(pattern.encode()), hint, secondary, rdma)
+def _signature(sign: Sign, word: str, pattern: str, hint: str = "", bearing: Bearing = Bearing.ERROR) -> Signature:
+    return Signature(sign, word.encode(), re.compile(pattern.encode()), hint, bearing)
 
 
 _COMPLETION: Final = (
@@ -57,21 +56,21 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         "Using network",
         r"NCCL INFO.* Using network Socket\b",
         "collectives run over sockets though the pod has adapters: a plugin or a library is missing, or NCCL_IB_DISABLE is set",
-        rdma=True,
+        Bearing.OBSERVATION,
     ),
     _signature(
         Sign.RDMA_DEVICE_MISSING,
         "NET/IB : No device found",
         r"",
         "no adapter with a link is visible: is /dev/infiniband in the pod, and rdma-core in the image?",
-        rdma=True,
+        Bearing.OBSERVATION,
     ),
     _signature(
         Sign.GPUDIRECT_OFF,
         "GPU Direct RDMA Disabled",
         r"GPU Direct RDMA Disabled for HCA \d+ '(?P<device>[^':]+)",
         "messages go through the host's memory: is nvidia-peermem loaded, or the open driver there?",
-        rdma=True,
+        Bearing.OBSERVATION,
     ),
     _signature(
         Sign.FABRIC_ERROR,
@@ -90,7 +89,7 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         "Got completion from peer",
         _COMPLETION.format(status="5"),
         "what was under way was given up after another error",
-        secondary=True,
+        Bearing.SECONDARY,
     ),
     _signature(Sign.FABRIC_ERROR, "Got completion from peer", _COMPLETION.format(status=r"(?!(?:12|4|5)\b)\d+")),
     _signature(
@@ -170,14 +169,14 @@ SIGNATURES: Final[tuple[Signature, ...]] = (
         "Watchdog caught collective operation timeout",
         r"",
         "a rank did not come to a collective, or its network lost it",
-        secondary=True,
+        Bearing.SECONDARY,
     ),
     _signature(
         Sign.COLLECTIVE_TIMEOUT,
         "Timed out waiting",
         r"Timed out waiting \d+ms for (?:recv|send) operation",
         "a rank did not come to a collective, or its network lost it",
-        secondary=True,
+        Bearing.SECONDARY,
     ),
 )
 
@@ -188,7 +187,7 @@ def recognise(line: bytes, rdma: bool = True) -> tuple[Signature, re.Match[bytes
     """What a line means, and its match; None where it means nothing to us. rdma: adapters should be used."""
     line = line[:LINE_BYTES]
     for signature in SIGNATURES:
-        if signature.word in line and (rdma or not signature.rdma):
+        if signature.word in line and (rdma or signature.bearing is not Bearing.OBSERVATION):
             match = signature.pattern.search(line)
             if match is not None:
                 return signature, match
@@ -201,7 +200,7 @@ class Signs:
     def __init__(self) -> None:
         self.rdma = False
         self._lock = threading.Lock()
-        self._found: dict[tuple[str, str | None, str | None, bool], Trouble] = {}
+        self._found: dict[tuple[str, str | None, str | None, str], Trouble] = {}
 
     def add(self, rank: int, line: bytes, time: float) -> None:
         """One line of a worker's output. time: since the epoch."""
@@ -211,21 +210,44 @@ class Signs:
         signature, match = recognised
         groups = match.groupdict()
         device, peer = (_text(groups.get(name)) for name in ("device", "peer"))
-        key = (signature.sign.value, device, peer, signature.secondary)
+        key = (signature.sign.value, device, peer, signature.bearing)
         with self._lock:
             known = self._found.get(key)
             if known is not None:
                 self._found[key] = replace(known, count=known.count + 1)
-            elif len(self._found) < KEPT:
-                message = line[:LINE_BYTES].decode("utf-8", "replace").replace("\0", "").strip()[:MESSAGE_CHARACTERS]
-                self._found[key] = Trouble(
-                    signature.sign.value, rank, time, message, signature.hint, device, peer, 1, signature.secondary
-                )
+                return
+            message = line[:LINE_BYTES].decode("utf-8", "replace").replace("\0", "").strip()[:MESSAGE_CHARACTERS]
+            self._found[key] = Trouble(
+                signature.sign.value, rank, time, message, signature.hint, device, peer, 1, signature.bearing
+            )
+            if len(self._found) > KEPT:
+                del self._found[self._least()]
+
+    def _least(self) -> tuple[str, str | None, str | None, str]:
+        """What to do without: of the least bearing the sign that was seen most often, and of it what came last."""
+        nth: Counter[tuple[str, str]] = Counter()
+        places = dict[tuple[str, str | None, str | None, str], tuple[int, bool, int, float]]()
+        for key, trouble in sorted(self._found.items(), key=lambda item: item[1].time):
+            nth[trouble.sign, trouble.bearing] += 1
+            places[key] = (*_weight(trouble), nth[trouble.sign, trouble.bearing], trouble.time)
+        return max(places, key=lambda key: places[key])
 
     def found(self) -> tuple[Trouble, ...]:
-        """The likeliest cause first: what follows from nothing else, then what came first."""
+        """The likeliest cause of a failure first: errors, what follows from others, what is only observed; each by its time."""
         with self._lock:
-            return tuple(sorted(self._found.values(), key=lambda trouble: (trouble.secondary, trouble.time)))
+            return tuple(sorted(self._found.values(), key=lambda trouble: (*_weight(trouble), trouble.time)))
+
+    def cause(self) -> Trouble | None:
+        """Why the workers failed, as far as a library said so; what was only observed is never it."""
+        return next((trouble for trouble in self.found() if trouble.bearing != Bearing.OBSERVATION), None)
+
+
+_BEARINGS: Final = (Bearing.ERROR, Bearing.SECONDARY, Bearing.OBSERVATION)
+
+
+def _weight(trouble: Trouble) -> tuple[int, bool]:
+    """Less is a likelier cause. Of what follows from others, a collective that timed out says most: somebody did not come."""
+    return _BEARINGS.index(Bearing(trouble.bearing)), trouble.sign != Sign.COLLECTIVE_TIMEOUT
 
 
 class Ear:
