@@ -82,7 +82,7 @@ class Pretend:
     brittle: whether workers fail a second after a peer has, as over gloo; otherwise they wait for it.
     sidecars: whether pods outlive their trainers until they are deleted. slow: nodes that a preflight finds out, if it measures
     them; hopeless: whether it finds the gang slow as a whole; finds: what it finds instead. networks: what a pod finds of its
-    network, by node.
+    network, by node; troubles: what libraries complain of there.
     steps: how many steps a job needs, by name (default: for ever).
     marks: by whose verdicts nodes are marked for all; None: by nobody's.
     claims: what a launcher says of its seconds by phase. places: where it says that its workers are, given its rank. sent: what
@@ -100,6 +100,7 @@ class Pretend:
     hopeless: bool = False
     finds: PreflightResult | None = None
     networks: dict[str, PodNetwork] = field(default_factory=dict)
+    troubles: dict[str, tuple[Trouble, ...]] = field(default_factory=dict)
     marks: Marks | None = None
     steps: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -687,6 +688,7 @@ class Pretend:
                 resumed=launcher.resumed,
                 network=self.networks.get(pod.node, PodNetwork()),
                 preflight=launcher.preflight,
+                trouble=self.troubles.get(pod.node, ()),
                 phase_seconds=self.claims(launcher),
                 sent=self.sent,
                 ranks=self.places(launcher, pod.membership.rank),

@@ -94,6 +94,8 @@ class Reason(StrEnum):
     NODES_UNLIKE = "NodesUnlike"
     # what NCCL or torch said of the network before a member failed: as in contract.network.Sign
     RDMA_UNAVAILABLE = "RdmaUnavailable"
+    RDMA_DISABLED_BY_USER = "RdmaDisabledByUser"
+    NETWORK_DOUBTFUL = "NetworkDoubtful"  # fails nothing: what pods found of their network
     RDMA_NOT_USED = "RdmaNotUsed"
     RDMA_DEVICE_MISSING = "RdmaDeviceMissing"
     GPUDIRECT_OFF = "GpuDirectOff"

@@ -9,6 +9,7 @@ from trainyard.lifecycle import conditions, unfit
 from trainyard.lifecycle.compare import LASTS, straggler
 from trainyard.lifecycle.gang import Gang
 from trainyard.lifecycle.needs import Need, Surroundings, Tell
+from trainyard.lifecycle.noticed import notice
 from trainyard.network.explain import MOST_VARIABLES, together
 from trainyard.network.settings import MOST_WARNINGS, Setting, Source
 
@@ -28,6 +29,9 @@ def hear(
         )
         told += [Tell("Warning", Reason.NODES_UNLIKE, line) for line in new]
         status = status.but(network=network)
+    status, news = notice(status, gang)
+    told += news
+    network = status.network or network
     result = gang.preflight
     if result is None or network.preflight is not None:
         return status, told
