@@ -38,6 +38,8 @@ class ConditionType(StrEnum):
     """The operator reaches the launchers. False: signals alone are left, so a yield costs the grace period."""
     TOPOLOGY_CHANGED = "TopologyChanged"
     """True: the labels of its nodes tell otherwise than when it was placed. It keeps its plan."""
+    RDMA_DISABLED = "RdmaDisabled"
+    """True: its nodes have a fast network, and its own variables switch that off. It trains over sockets."""
     STRAGGLER = "Straggler"
     """True: one rank computes slower than the others, which wait for it. It trains on."""
     SUSPENDED = "Suspended"
@@ -92,10 +94,10 @@ class Reason(StrEnum):
     HANG = "Hang"
     PREFLIGHT_FAILED = "PreflightFailed"
     NODES_UNLIKE = "NodesUnlike"
-    # what NCCL or torch said of the network before a member failed: as in contract.network.Sign
-    RDMA_UNAVAILABLE = "RdmaUnavailable"
     RDMA_DISABLED_BY_USER = "RdmaDisabledByUser"
     NETWORK_DOUBTFUL = "NetworkDoubtful"  # fails nothing: what pods found of their network
+    # what NCCL or torch said of the network before a member failed: as in contract.network.Sign
+    RDMA_UNAVAILABLE = "RdmaUnavailable"
     RDMA_NOT_USED = "RdmaNotUsed"
     RDMA_DEVICE_MISSING = "RdmaDeviceMissing"
     GPUDIRECT_OFF = "GpuDirectOff"

@@ -89,6 +89,10 @@ class Start:
         news = tuple(changed(self._before, found)) if self._before is not None else ()
         for message in news:
             self._warn(message)
+        found = replace(found, warnings=(*news, *found.warnings))
+        self._attempt.network = found
+        self._attempt.signs.rdma = bool(found.adapters)
+        self._attempt.network_file.write_text(network.encode_network(found), encoding="utf-8")
         if found.refused:
             self._cannot("; ".join(found.refused), Exit.CONFIGURATION)
             return
@@ -99,10 +103,6 @@ class Start:
         attempt has nothing to import then."""
         settings = self._attempt.settings
         if self._warm is not None or not settings.adopts or not can_become(settings.command):
-        found = replace(found, warnings=(*news, *found.warnings))
-        self._attempt.network = found
-        self._attempt.signs.rdma = bool(found.adapters)
-        self._attempt.network_file.write_text(network.encode_network(found), encoding="utf-8")
             self._start_workers(self._warm)
             return
         several = {"OMP_NUM_THREADS": "1"} if settings.plan.processes_per_node > 1 else {}
