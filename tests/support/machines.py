@@ -53,6 +53,19 @@ class Machine:
             self.write(f"dev/nvidia{minor}", "")
         return self
 
+    def amd_gpu(self, minor, bus="0000:1b:00.0", root="pci0000:15", bridges=("0000:15:01.0",), numa=0, given=True):
+        """minor: of its render node, from 128 on."""
+        device = self._pci(root, bridges, bus, numa)
+        self.write(f"{device}/vendor", "0x1002")
+        self.write(f"{device}/class", "0x120000")
+        link = self.root / f"sys/class/drm/renderD{minor}"
+        link.mkdir(parents=True)
+        (link / "device").symlink_to(self.root / device)
+        self.write("dev/kfd", "")
+        if given:
+            self.write(f"dev/dri/renderD{minor}", "")
+        return self
+
     def hca(
         self,
         name,

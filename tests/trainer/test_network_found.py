@@ -6,6 +6,7 @@ import pytest
 from support.machines import GIB, PART, Machine
 from trainyard.contract.network import PODNETWORK_BYTES, Fact, PodNetwork, bounded, decode_network, encode_network
 from trainyard_trainer.launch.network import surroundings as asking
+from trainyard_trainer.launch.network import tree
 from trainyard_trainer.launch.network.resolve import changed, resolve
 
 MIB = 2**20
@@ -278,6 +279,36 @@ def test_a_part_of_a_node_takes_the_adapters_next_to_its_accelerators(machine):
         machine.hca(f"mlx5_{n}", bus=f"0000:b{n}:00.0", root=root, bridges=(bridge,), numa=n // 4)
     assert settings(machine)["NCCL_IB_HCA"] == "=mlx5_2,mlx5_5"
     assert "nearer" in fact(found(machine), "adapter mlx5_3").reason
+
+
+@pytest.fixture
+def of_amd(machine):
+    """Eight accelerators of AMD, two of them the pod's, each with an adapter of its own."""
+    for n in range(8):
+        root, bridge = f"pci0000:{n // 4}0", f"0000:{n // 4}0:0{n % 4}.0"
+        machine.amd_gpu(128 + n, bus=f"0000:a{n}:00.0", root=root, bridges=(bridge,), numa=n // 4, given=n in (2, 5))
+        more = {"bus": f"0000:b{n}:00.0", "root": root, "bridges": (bridge,), "numa": n // 4}
+        machine.roce(f"ionic_{n}", f"net{n}", f"10.8.{n}.7", row=1, **more)
+    return machine
+
+
+def test_a_pod_with_accelerators_of_amd_finds_its_adapters_and_interface(of_amd):
+    given = settings(of_amd)
+    assert given["NCCL_IB_HCA"] == "=ionic_2,ionic_5"
+    assert given["NCCL_SOCKET_IFNAME"] == "=eth0"
+    assert found(of_amd).alike.adapters == 2
+
+
+def test_case_13_a_wrong_interface_ends_a_pod_of_amd_as_any_other(of_amd):
+    only(found(of_amd, {"NCCL_SOCKET_IFNAME": "=eth9"}).refused, "NCCL_SOCKET_IFNAME", "'=eth9' matches no interface")
+
+
+def test_a_card_of_amd_that_only_drives_a_screen_is_no_accelerator(machine):
+    with_gpus(machine).amd_gpu(128, bus="0000:a0:00.0", given=False)
+    assert len(tree.accelerators(machine.root)) == 8
+    (machine.root / "dev/kfd").unlink()
+    machine.write("dev/dri/renderD128", "")
+    assert {accelerator.given for accelerator in tree.accelerators(machine.root)} == {True}, "those of NVIDIA"
 
 
 def test_where_no_bridge_is_shared_the_numa_node_decides(machine):

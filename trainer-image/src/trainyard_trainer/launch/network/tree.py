@@ -20,8 +20,9 @@ INFINIBAND: Final = "InfiniBand"
 ETHERNET: Final = "Ethernet"
 NVIDIA: Final = "0x10de"
 """PCI vendor."""
-ACCELERATOR_CLASSES: Final = ("0x0300", "0x0302")
-"""PCI classes of GPUs: VGA controller and 3D controller."""
+AMD: Final = "0x1002"
+ACCELERATOR_CLASSES: Final = ("0x0300", "0x0302", "0x0380", "0x1200")
+"""PCI classes of GPUs: VGA controller, 3D controller, and as AMD's for computing say, display controller and accelerator."""
 MAX_ADAPTERS: Final = 64
 MAX_ROWS: Final = 256
 IFF_UP: Final = 0x1  # linux/if.h
@@ -147,11 +148,13 @@ def adapters(root: Path) -> list[Adapter]:
 def accelerators(root: Path) -> list[Accelerator]:
     """All GPUs of the machine: a pod sees the others in /sys though it may not open them."""
     folder = root / "sys/bus/pci/devices"
-    given = _given(root)
+    of_amd = _given_of_amd(root)
+    # Cards of the other vendor are for a screen.
+    vendor, given = (AMD, of_amd) if of_amd else (NVIDIA, _given(root))
     found = []
     for pci in names(folder):
         device = folder / pci
-        if text(device / "vendor") != NVIDIA or not text(device / "class").startswith(ACCELERATOR_CLASSES):
+        if text(device / "vendor") != vendor or not text(device / "class").startswith(ACCELERATOR_CLASSES):
             continue
         found.append(Accelerator(pci, _chain(device), number(device / "numa_node", -1), pci.lower() in given))
     return found
@@ -168,9 +171,25 @@ def _given(root: Path) -> frozenset[str]:
     return frozenset(given)
 
 
+def _given_of_amd(root: Path) -> frozenset[str]:
+    """PCI addresses of AMD's GPUs for which the pod has what ROCm opens: /dev/kfd, and a render node of each.
+
+    A part of a GPU that was partitioned has a render node of its own, whose device is none on the PCI bus: those are not told
+    apart, and neither are the adapters near them.
+    """
+    if not (root / "dev/kfd").exists():
+        return frozenset()
+    given = set()
+    for name in names(root / "dev/dri"):
+        device = root / "sys/class/drm" / name / "device"
+        if name.startswith("renderD") and text(device / "vendor") == AMD:
+            given.add(device.resolve().name.lower())
+    return frozenset(given)
+
+
 def has_accelerators(root: Path) -> bool:
-    """Whether the pod has a CUDA device."""
-    return any(re.fullmatch(r"nvidia\d+", name) for name in names(root / "dev"))
+    """Whether the pod has a device whose collectives NCCL carries, or RCCL, which reads the same variables."""
+    return any(re.fullmatch(r"nvidia\d+", name) for name in names(root / "dev")) or bool(_given_of_amd(root))
 
 
 def _device_files(root: Path) -> dict[str, bool]:
