@@ -263,7 +263,7 @@ def test_case_35_an_image_without_verbs_is_told(machine, tmp_path):
 
 def test_case_37_an_image_without_the_plugin_that_nccl_is_told_to_use_is_told(machine):
     with_gpus(machine).hca("rdmap0s0", link_layer="Unspecified")
-    asked = {"NCCL_NET": "Libfabric"}
+    asked = {"NCCL_NET": "AWS Libfabric"}
     only(found(machine, asked).warnings, "NCCL_NET", "no libnccl-net is in the image")
     machine.write("opt/mine/lib/libnccl-net-ofi.so", "")
     only(found(machine, asked).warnings, "NCCL_NET")

@@ -2,6 +2,7 @@
 
 import pytest
 from support.networks import GPU, a_fabric, a_spec, derived, some_nodes
+from trainyard.network.profiles import profiles
 
 EFA = "vpc.amazonaws.com/efa"
 P5 = some_nodes(2, "p5.48xlarge", offers={EFA: 32})
@@ -17,6 +18,15 @@ MOUNTED = {
 
 def names(settings):
     return {setting.name for setting in settings.settings}
+
+
+def test_the_trainer_waits_for_the_daemon_of_tcpxo_by_the_file_that_this_writes():
+    (daemon,) = profiles()["gcp-tcpxo"].host.init_containers
+    written = {variable["name"]: variable["value"] for variable in daemon["env"]}["HEALTH_CHECK_LOG_FILE"]
+    assert daemon["startupProbe"]["exec"]["command"] == ["cat", written]
+    assert daemon["startupProbe"]["periodSeconds"] * daemon["startupProbe"]["failureThreshold"] >= 60, (
+        "it takes half of that"
+    )
 
 
 def test_devices_that_the_container_asks_for_itself_are_not_added():

@@ -66,6 +66,23 @@ def test_case_04_an_exact_list_and_a_word_on_how_much_a_prefix_takes():
     assert said(warned(a_spec(env={"NCCL_IB_HCA": "mlx5_1"}), many), "of the network's 12 adapters it takes 3")
 
 
+def test_case_04_a_prefix_is_answered_by_what_machines_and_nodes_say_too():
+    coreweave = warned(a_spec(env={"NCCL_IB_HCA": "ibp"}), None, some_nodes(2, "gd-8xh200ib-i128"))
+    assert said(coreweave, "of the network's 8 adapters it takes 8: ibp0, ibp1")
+    of_nodes = [
+        annotated(node, **{HCAS: listed})
+        for node, listed in zip(some_nodes(2), ("mlx5_1,mlx5_10", "mlx5_7"), strict=True)
+    ]
+    differ = warned(a_spec(env={"NCCL_IB_HCA": "mlx5_1"}), a_fabric(profile="roce"), of_nodes)
+    assert said(differ, "of the network's 2 adapters of", "it takes 2: mlx5_1, mlx5_10")
+    assert said(differ, "means none of the network's adapters of", "mlx5_7")
+
+
+def test_case_24_ranks_with_another_number_of_adapters_fail_rather_than_hang():
+    assert values(derived(a_spec(), some_nodes(2), ROCE))["NCCL_IGNORE_NET_MISMATCH"] == "0"
+    assert "NCCL_IGNORE_NET_MISMATCH" not in values(derived(a_spec(), P5)), "the plugin's adapters are its own"
+
+
 def test_case_05_front_end_adapters_are_not_in_the_list():
     nodes = some_nodes(2, "BM.GPU.H100.8")
     value = values(derived(a_spec(), nodes, a_fabric(profile="oci-roce-host")))["NCCL_IB_HCA"]
@@ -207,19 +224,29 @@ def test_case_34_what_is_not_safe_stands_but_is_called_so(name):
     assert said(warned(a_spec(env={name: "x"})), name, "not safe")
 
 
+@pytest.mark.parametrize("said_so", [{"NCCL_IB_DISABLE": "1"}, {"NCCL_NET": "Socket"}])
+def test_adapters_that_the_job_switches_off_are_known_to_be(said_so):
+    assert "collectives run over sockets" in derived(a_spec(env=said_so), some_nodes(2), ROCE).over_sockets
+    assert not derived(a_spec(env=said_so), some_nodes(2), TCP).over_sockets, "there are none"
+    assert not derived(a_spec(env=dict.fromkeys(said_so, "0")), some_nodes(2), ROCE).over_sockets
+
+
 def test_case_35_37_without_a_device_or_a_plugin_the_job_fails_at_once():
     assert values(derived(a_spec(), some_nodes(2), IB))["NCCL_NET"] == "IB"
-    assert values(derived(a_spec(), P5))["NCCL_NET"] == "Libfabric"
+    assert values(derived(a_spec(), P5))["NCCL_NET"] == "AWS Libfabric", "a name that plugins of every version take"
     without = derived(a_spec(), some_nodes(2, "p5.48xlarge"))
     assert said(without.warnings, EFA, "fails at once")
 
 
-def test_case_36_devices_of_the_host_break_efa():
+def test_case_36_no_attempt_starts_with_devices_of_the_host_on_efa():
     spec = a_spec(
         volumeMounts=[{"name": "ib", "mountPath": "/dev/infiniband"}],
         pod={"volumes": [{"name": "ib", "hostPath": {"path": "/dev/infiniband"}}]},
     )
-    assert said(derived(spec, P5).warnings, "/dev/infiniband", "breaks EFA")
+    assert said([derived(spec, P5).problem], "/dev/infiniband", "breaks EFA")
+    elsewhere = derived(spec, some_nodes(2), ROCE)
+    assert not elsewhere.problem
+    assert said(elsewhere.warnings, "/dev/infiniband", "the devices of others")
     assert not any("/dev/infiniband" in str(volume) for volume in profiles()["aws-efa"].host.volumes)
 
 

@@ -39,6 +39,8 @@ def adapters(network: Network, profile: Profile, pod: Pod, timeout_seconds: floa
         why = f"without {profile.net} the job should fail at once: NCCL would fall back to sockets and say nothing"
         yield _derived("NCCL_NET", profile.net, why)
     if profile.transport.verbs:
+        why = "a rank with another number of adapters fails at once: NCCL since 2.30.3 would go on, and hang"
+        yield _derived("NCCL_IGNORE_NET_MISMATCH", "0", why)
         yield from _packets(network, profile)
         yield from _timeout(network, profile, timeout_seconds)
     rails = _rdma(network.fabric).rails or profile.rails

@@ -19,10 +19,10 @@ from trainyard.network.always import meeting, speaking
 from trainyard.network.choice import Network, choose_network, likeliest
 from trainyard.network.consistency import before_admission
 from trainyard.network.container import Backend, Pod, pod_of
-from trainyard.network.doubts import doubts
+from trainyard.network.doubts import doubts, obstacle
 from trainyard.network.meanings import meaning
 from trainyard.network.nvlink import CHANNELS, beyond_the_node, claims_channel, nvlink
-from trainyard.network.policy import judge
+from trainyard.network.policy import judge, off
 from trainyard.network.settings import Setting, Settings, Source
 from trainyard.network.variables import GLOO, TORCH, VARIABLES
 from trainyard.world.records import Fabric, Node
@@ -43,7 +43,9 @@ def settings_for(
         return settings
     pod = pod_of(spec)
     harmless = clear.mixed and not (pod.many and pod.backend is Backend.NCCL)
-    return replace(settings, problem="" if harmless else clear.message, warnings=(clear.message, *settings.warnings))
+    return replace(
+        settings, problem=settings.problem if harmless else clear.message, warnings=(clear.message, *settings.warnings)
+    )
 
 
 def derive(
@@ -72,7 +74,7 @@ def derive(
         settings=(*common, *jobs),
         additions=added.pod,
         warnings=(
-            *judge(network, pod, process_group_timeout_seconds, channel=ours.channel),
+            *judge(network, pod, process_group_timeout_seconds, nodes, channel=ours.channel),
             *doubts(network, pod, added),
             *before_admission(network, pod, nodes),
             *added.warnings,
@@ -83,6 +85,8 @@ def derive(
         privileged=added.privileged,
         channel=ours.channel,
         network=network.name,
+        problem=obstacle(network, pod),
+        over_sockets=off(network, pod),
     )
 
 

@@ -46,16 +46,28 @@ def doubts(network: Network, pod: Pod, added: Additions) -> Iterator[str]:
             )
 
 
+def obstacle(network: Network, pod: Pod) -> str:
+    """What of the template would break the network for all of the node, "" where nothing does."""
+    efa = network.profile is not None and network.profile.transport is Transport.EFA
+    if not efa or not pod.many or pod.backend is not Backend.NCCL or pod.hosts.get(INFINIBAND) is None:
+        return ""
+    return (
+        f"template: {INFINIBAND} is mounted from the host, which breaks EFA; leave the mount out, and ask for "
+        "vpc.amazonaws.com/efa, which brings its devices"
+    )
+
+
 def _mounts(network: Network, pod: Pod) -> Iterator[str]:
     if pod.hosts.get(SHM) is not None:
         yield (
             f"{SHM}: the host's is shared by all pods of the node, and files that a killed job leaves there fill it; leave the "
             "mount out, and the pod has its own"
         )
-    if INFINIBAND in pod.hosts and network.profile is not None:
-        breaks = network.profile.transport is Transport.EFA
-        worse = "breaks EFA" if breaks else "gives the pod the devices of others"
-        yield f"{INFINIBAND}: mounted from the host it {worse}; ask for the network's devices as resources instead"
+    if pod.hosts.get(INFINIBAND) is not None and network.profile is not None and not obstacle(network, pod):
+        yield (
+            f"{INFINIBAND}: mounted from the host it gives the pod the devices of others; ask for the network's devices as "
+            "resources instead"
+        )
     if NCCL_CONF in pod.hosts:
         yield f"{NCCL_CONF}: the mount hides the image's own file; variables in env win over either"
 

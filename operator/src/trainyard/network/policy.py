@@ -6,23 +6,27 @@ than it seems to, or costs what nobody asked for, the job is told what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trainyard.api.names import is_reserved_env
 from trainyard.contract.matcher import Matcher, Port, parse
 from trainyard.network.adapters import devices, over_sockets
 from trainyard.network.choice import Network
-from trainyard.network.container import Pod
+from trainyard.network.container import Backend, Pod
 from trainyard.network.nvlink import CHANNELS, seen_to
 from trainyard.network.profiles.model import Transport
 from trainyard.network.reading import integer, misread
 from trainyard.network.roce import DEFAULT_RETRIES, dscp, ecn, gives_up_seconds, traffic_class
 from trainyard.network.variables import RELICS, VARIABLES, Kind, is_read, nearest
+from trainyard.world.records import Node
+
+LISTS: Final = 3
+"""Of how many different sets of adapters it is said what a list takes: nodes are of few kinds."""
 
 
 class Said(NamedTuple):
-    """A variable as the job sets it, and where."""
+    """A variable as the job sets it, and where. nodes: those that it may act on, as far as they are known."""
 
     name: str
     value: str
@@ -30,9 +34,17 @@ class Said(NamedTuple):
     pod: Pod
     timeout_seconds: float
     channel: bool
+    nodes: Sequence[Node]
 
 
-def judge(network: Network, pod: Pod, process_group_timeout_seconds: float, *, channel: bool = False) -> Iterator[str]:
+def judge(
+    network: Network,
+    pod: Pod,
+    process_group_timeout_seconds: float,
+    nodes: Sequence[Node] = (),
+    *,
+    channel: bool = False,
+) -> Iterator[str]:
     """What the job had better know of its variables, each a sentence that begins with the name. channel: its pods claim one for
     NVLink beyond their nodes."""
     for name in sorted({*pod.named, *pod.wishes}):
@@ -40,10 +52,21 @@ def judge(network: Network, pod: Pod, process_group_timeout_seconds: float, *, c
             yield f"{name} is left out: who a process is in the gang is the plan's to say"
     for name, value in sorted(pod.said.items()):
         if not is_reserved_env(name) and "$(" not in value:  # what Kubernetes puts there is not known here
-            said = Said(name, value, network, pod, process_group_timeout_seconds, channel or seen_to(network, pod))
+            claims = channel or seen_to(network, pod)
+            said = Said(name, value, network, pod, process_group_timeout_seconds, claims, nodes)
             yield from (f"{name}: {doubt}" for doubt in _doubts(said))
     if pod.env_from:
         yield "envFrom: Kubernetes lets env win over it; a setting of Trainyard is replaced by env or spec.network.env alone"
+
+
+def off(network: Network, pod: Pod) -> str:
+    """What of the job switches the fast network of its nodes off, "" where nothing does."""
+    profile = network.profile
+    if profile is None or not profile.transport.fast or not pod.many or pod.backend is not Backend.NCCL:
+        return ""
+    names = [name for name in ("NCCL_NET", "NCCL_IB_DISABLE") if over_sockets(profile, {name: pod.said.get(name, "")})]
+    said = " and ".join(f"{name}={pod.said[name]}" for name in names)
+    return f"{said} of the job: collectives run over sockets, though the nodes have {profile.title}" if said else ""
 
 
 def _doubts(said: Said) -> Iterator[str]:
@@ -106,14 +129,20 @@ def _net(said: Said) -> Iterator[str]:
 
 def _hca(said: Said) -> Iterator[str]:
     matcher = parse(said.value)
-    known = [Port(name, 1) for name in devices(said.network, said.pod, None)[0]]
     yield from _form(matcher, "mlx5_1 is mlx5_10 as well")
-    if known and matcher.items:
-        taken = [port.name for port in known if matcher.takes(port)]
+    if not matcher.items:
+        return
+    lists: dict[tuple[str, ...], str] = {}
+    for node in said.nodes or (None,):
+        lists.setdefault(devices(said.network, said.pod, node)[0], node.name if node is not None else "")
+    lists.pop((), None)
+    for known, where in list(lists.items())[:LISTS]:
+        taken = [name for name in known if matcher.takes(Port(name, 1))]
+        whose = f" of {where}" if len(lists) > 1 else ""
         if not taken:
-            yield f"{said.value!r} means none of the network's adapters, {', '.join(port.name for port in known)}"
+            yield f"{said.value!r} means none of the network's adapters{whose}, {', '.join(known)}"
         elif not matcher.allows:
-            yield f"of the network's {len(known)} adapters it takes {len(taken)}: {', '.join(taken)}"
+            yield f"of the network's {len(known)} adapters{whose} it takes {len(taken)}: {', '.join(taken)}"
 
 
 def _ifname(said: Said) -> Iterator[str]:

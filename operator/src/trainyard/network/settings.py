@@ -52,6 +52,7 @@ class Settings:
     channel: each pod claims one of a ComputeDomain of the job, for NVLink beyond its node.
     warnings: what the job had better change. network: what it is called.
     problem: why no attempt should start, "" where nothing is in the way.
+    over_sockets: what of the job switches the nodes' fast network off, "" where nothing does.
     """
 
     settings: tuple[Setting, ...] = ()
@@ -64,6 +65,7 @@ class Settings:
     channel: bool = False
     network: str = ""
     problem: str = ""
+    over_sockets: str = ""
 
     def on(self, node: str) -> Settings:
         """Those of the pod on this node."""
