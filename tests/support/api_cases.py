@@ -175,6 +175,18 @@ WRONG: dict[str, Wrong] = {
         "MASTER_ADDR says who",
         "MASTER_ADDR says who",
     ),
+    "a variable that is not safe": Wrong(
+        a_job(network={"env": [{"name": "NCCL_COMM_ID", "value": "10.0.0.1:1"}]}),
+        "spec.network.env[0].name",
+        "NCCL_COMM_ID is not safe",
+        None,
+    ),
+    "a variable of the template that is not safe": Wrong(
+        with_trainer(env=[{"name": "NCCL_HOSTID", "value": "a"}]),
+        f"{CONTAINERS}[0].env[0].name",
+        "set spec.network.allowUnsafe",
+        None,
+    ),
     "an image of one's own without a command": Wrong(
         with_trainer(image="mine/lm:3"), CONTAINERS, rules.NEEDS_COMMAND, rules.NEEDS_COMMAND
     ),
@@ -362,6 +374,9 @@ FINE: dict[str, Manifest] = {
         image="registry.example/mirror/trainyard/trainer@sha256:00"
     ),
     "restartPolicy Never": with_pod(restartPolicy="Never"),
+    "what is not safe, where the job means it": a_job(
+        network={"env": [{"name": "NCCL_GRAPH_FILE", "value": "/g.xml"}], "allowUnsafe": True}
+    ),
     "environment that is not reserved": with_trainer(
         env=[
             {"name": "NCCL_DEBUG", "value": "INFO"},

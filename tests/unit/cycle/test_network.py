@@ -44,6 +44,17 @@ def test_the_status_says_what_network_it_is_how_much_was_written_and_what_to_cha
     )
 
 
+def test_a_job_that_switches_adapters_off_has_a_condition_that_says_so(cluster: Pretend) -> None:
+    cluster.fabrics["ours"] = Fabric("ours", FabricSpec.model_validate({"profile": "roce", "interface": "eth0"}))
+    cluster.submit("train", 4, network={"env": [{"name": "NCCL_IB_DISABLE", "value": "1"}]})
+    cluster.submit("other", 2)
+    cluster.until(lambda: cluster.status("train").phase == cluster.status("other").phase == "Running")
+    of = {name: [c for c in cluster.status(name).conditions if c.type == "RdmaDisabled"] for name in ("train", "other")}
+    assert [(c.status, c.reason) for c in of["train"]] == [("True", Reason.RDMA_DISABLED_BY_USER)]
+    assert of["train"][0].message.startswith("NCCL_IB_DISABLE=1 of the job: collectives run over sockets")
+    assert of["other"] == []
+
+
 def test_the_status_says_of_each_variable_who_set_it_and_why_and_on_how_many_nodes(cluster: Pretend) -> None:
     cluster.fabrics["ours"] = Fabric("ours", FabricSpec.model_validate({"profile": "roce", "interface": "eth0"}))
     hcas = {"a0": "mlx5_0", "a1": "mlx5_1", "a2": "mlx5_1", "a3": "mlx5_1"}

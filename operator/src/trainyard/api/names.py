@@ -109,6 +109,10 @@ def control_name(job: str, uid: str) -> str:
     return f"{job}-control-{uid[:8]}"
 
 
+UNSAFE_ENV: Final = frozenset({"NCCL_COMM_ID", "NCCL_GRAPH_FILE", "NCCL_HOSTID"})
+"""What a job may set only where it says that it means it (spec.network.allowUnsafe)."""
+
+
 def is_reserved_env(name: str) -> bool:
     """Whether only the plan may say this variable's value."""
     return name in RESERVED_ENV or name.startswith(RESERVED_ENV_PREFIXES)

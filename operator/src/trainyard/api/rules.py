@@ -66,6 +66,7 @@ VOLUME_OR_URL: Final = "checkpoints are kept on a volume or at a URL, and both a
 NOT_MOUNTED: Final = (
     "is not mounted by the container that trains; add it to that container's volumeMounts, without readOnly"
 )
+UNSAFE: Final = "is not safe where nodes change; leave it out, or set spec.network.allowUnsafe"
 RESERVED: Final = "says who a process is in the gang and is set by Trainyard; leave it out"
 BANDWIDTH_SAID: Final = "the bandwidth is given as well, and the two may contradict each other; leave one out"
 FIXED: Final = (

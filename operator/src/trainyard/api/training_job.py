@@ -211,6 +211,9 @@ class Network(ApiModel):
         ),
     ] = ()
     """Variables that win over the ones that Trainyard derives from the fabric."""
+    allow_unsafe: bool = False
+    """Whether NCCL_COMM_ID, NCCL_GRAPH_FILE and NCCL_HOSTID may be set, here or in the template: each makes NCCL take something
+    for granted that is another on other nodes."""
 
 
 class TrainingJobSpec(ApiModel):

@@ -87,6 +87,8 @@ def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
         if names.is_reserved_env(variable.name):
             yield FieldError(f"spec.network.env[{n}].name", f"{variable.name} {rules.RESERVED}")
     trains = trainer_container(spec.template)
+    if not spec.network.allow_unsafe:
+        yield from _unsafe_errors(spec)
     if trains is not None:
         commanded = bool(trains.get("command"))
         if spec.trainer is not None and commanded:
@@ -97,6 +99,16 @@ def _spec_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
         yield FieldError("spec.checkpoint.url", rules.VOLUME_OR_URL)
     if spec.checkpoint.volume is not None:
         yield from _volume_errors(spec.template, trains, spec.checkpoint.volume)
+
+
+def _unsafe_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:
+    for n, variable in enumerate(spec.network.env):
+        if variable.name in names.UNSAFE_ENV:
+            yield FieldError(f"spec.network.env[{n}].name", f"{variable.name} {rules.UNSAFE}")
+    for n, container in enumerate(containers(spec.template)):
+        for m, name in enumerate(_env_names(container.get("env"))):
+            if name in names.UNSAFE_ENV:
+                yield FieldError(f"spec.template.spec.containers[{n}].env[{m}].name", f"{name} {rules.UNSAFE}")
 
 
 def _placement_errors(spec: TrainingJobSpec) -> Iterator[FieldError]:

@@ -90,6 +90,11 @@ def warnings(world: World, job: Job) -> tuple[str, ...]:
     return _settings(world, job).warnings
 
 
+def over_sockets(world: World, job: Job) -> str:
+    """What of the job switches the fast network of its nodes off, "" where nothing does."""
+    return _settings(world, job).over_sockets
+
+
 def network_of(world: World, job: Job) -> NetworkStatus:
     """What the members of an opened attempt are told of their network, for the status."""
     settings = _settings(world, job)

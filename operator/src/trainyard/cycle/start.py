@@ -9,7 +9,7 @@ from trainyard.api.model import rfc3339
 from trainyard.api.names import plan_name
 from trainyard.api.training_job import PlanQuality, Reservation
 from trainyard.cycle import actions as act
-from trainyard.cycle.members import make_members, network_of, obstacle, summary, warnings
+from trainyard.cycle.members import make_members, network_of, obstacle, over_sockets, summary, warnings
 from trainyard.cycle.parties import leaving_takes
 from trainyard.cycle.reuse import Reused, plans_left, plans_mounted
 from trainyard.cycle.waiting import Waiting, told, wait
@@ -91,6 +91,12 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
         without = job.with_status(job.status.but(reservation=None))
         return wait(without, Reason.NETWORK_UNCLEAR, problem, (), now)
     status = status.but(network=network_of(world, opened))
+    off = over_sockets(world, opened)
+    if off:
+        by_user = Reason.RDMA_DISABLED_BY_USER
+        status = conditions.put(status, ConditionType.RDMA_DISABLED, True, by_user, off, now, job.generation)
+    else:
+        status = conditions.without(status, ConditionType.RDMA_DISABLED)
     started = job.with_status(status)
     news = told(job, Reason.GANG_STARTED, message, "Normal")
     doubts = [a for doubt in warnings(world, started) for a in told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]
