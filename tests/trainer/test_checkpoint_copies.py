@@ -13,9 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.processes import TINY, plan_file, run
+from trainyard.api.trainer import TrainerConfig
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Domain, Member, decode
+from trainyard.planner.traffic import Bytes
 from trainyard_trainer import session
 from trainyard_trainer.checkpoint import copies
 from trainyard_trainer.checkpoint.agreement import Agreement
@@ -24,8 +26,9 @@ from trainyard_trainer.checkpoint.files import Posix
 from trainyard_trainer.checkpoint.near import Slice
 from trainyard_trainer.checkpoint.record import CommitRecord, StoredFile, Training
 from trainyard_trainer.checkpoint.store import Stored
+from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.report import ResumedFrom, Warned
+from trainyard_trainer.report import ResumedFrom, SentInStep, Warned
 from trainyard_trainer.session import Session
 from trainyard_trainer.train import main
 
@@ -90,6 +93,24 @@ def test_a_gang_loads_from_memory_with_its_storage_gone_and_one_node_replaced(tm
     assert "step 6 was loaded from the memory of the nodes" in ended[0].output
     train(tmp_path, "whole", 1)
     assert losses(tmp_path, "run") == losses(tmp_path, "whole")
+
+
+def test_what_a_save_sends_to_another_node_is_told_as_part_of_the_steps_since_the_one_before(tmp_path):
+    ended = train(tmp_path, "run", 1, dies=6)
+    said = [[r for r in end.reports if isinstance(r, SentInStep) and r.data == Bytes.STATE] for end in ended]
+    assert [[r.bytes == 0 for r in some] for some in said] == [[True, False, False]] * 4, (
+        "step 3, and the saves of 3 and 6"
+    )
+    assert {(r.axis, r.collective, r.level) for some in said for r in some} == {("storage", "send-receive", "node")}
+    for rank, some in enumerate(said):
+        (folder,) = (tmp_path / "memory" / str(rank)).glob("*/*")
+        written = [*folder.glob(f"__{rank}_*"), *(folder.glob(".metadata") if rank == 0 else ())]
+        assert some[-1].bytes == round(sum(path.stat().st_size for path in written) / 3)
+    counted, predicted = sum(some[-1].bytes for some in said), sum(some[-1].predicted_bytes for some in said)
+    with torch.device("meta"):
+        model = Transformer.of(TrainerConfig.model_validate(TINY).model)
+    assert predicted == pytest.approx(12 * sum(parameter.numel() for parameter in model.parameters()) / 3)
+    assert counted > predicted, "of a tiny model, more than half is what DCP writes around its numbers"
 
 
 @pytest.mark.parametrize("what", ["altered", "none, for want of room"])

@@ -6,6 +6,7 @@ import pytest
 from support.processes import TINY, plan_file, run
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
+from trainyard.planner.traffic import Bytes
 from trainyard_trainer.report import SentInStep, StepDone
 from trainyard_trainer.train import main
 
@@ -77,8 +78,10 @@ def test_bfloat16_computes_coarser_on_any_mesh(tmp_path, alone, form):
     sent = [report for report in reports if isinstance(report, SentInStep)]
     assert {report.axis for report in sent} == {
         axis for axis in form.replace("=", ",").split(",") if axis[0] in "prt"
-    } | {"gang"}
+    } | {"gang", "storage"}
     assert [report.bytes for report in sent] == [report.predicted_bytes for report in sent]
+    # Without copies in memory a save sends nothing to another process, and that is said.
+    assert [report.bytes for report in sent if report.data == Bytes.STATE] == [0]
 
 
 def test_a_mesh_that_does_not_divide_the_model_ends_with_78_before_anybody_is_waited_for(tmp_path):

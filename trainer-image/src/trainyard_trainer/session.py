@@ -51,6 +51,7 @@ from trainyard_trainer.checkpoint.measured import Measured
 from trainyard_trainer.checkpoint.pace import gives_up
 from trainyard_trainer.checkpoint.places import Root, last_attempt, root_of, store_at
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
+from trainyard_trainer.copied import Copied
 from trainyard_trainer.checkpoint.refusals import compare, lasting_errors_are_the_users
 from trainyard_trainer.configuration import Assignment, local_environment
 from trainyard_trainer.heartbeat import Heartbeat
@@ -110,6 +111,7 @@ class Session:
         self.steps_done = 0
         self.resumed = False
         self._waits = Waits(device)
+        self.copied = Copied(self.report, plan, self.rank, self.ranks)
         self.waited_seconds: float | None = None  # in the last step, for others; None where it cannot be known
         self._heartbeat = Heartbeat(
             self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), self._waits, device
@@ -129,7 +131,9 @@ class Session:
                 ranks=self.ranks,
                 mesh=tuple(Axis(name, mesh.size(n)) for n, name in enumerate(mesh.mesh_dim_names or ())),
                 in_process=device.type == "cuda",
-                copies_of=partial(Copies.of, plan, settings.copies_bytes) if plan and settings.copies_bytes else None,
+                copies_of=partial(Copies.of, plan, settings.copies_bytes, sent=self.copied.save)
+                if plan and settings.copies_bytes
+                else None,
                 before_commit=self._history.sync,
                 stop_asked=requests.stop_asked,
             )

@@ -146,6 +146,7 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
             log.info("step %5d  loss %.4f  %7.0f tokens/s  %.3f s", step, loss, tokens / seconds, seconds)
         if counted:
             ledger.tell(session.report, predicted(config, session.mesh, places), seconds, session.waited_seconds)
+            session.copied.nothing()
         saved = session.should_save(step)
         if saved:
             session.save(model, optimizer, digest, training)

@@ -12,7 +12,8 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, BinaryIO, Final, cast
@@ -25,7 +26,7 @@ from trainyard.contract.plan import Domain, Plan
 from trainyard_trainer.checkpoint.agreement import Agreement
 from trainyard_trainer.checkpoint.files import Posix, Streams
 from trainyard_trainer.checkpoint.near import Near, Slice, wanted
-from trainyard_trainer.checkpoint.record import StoredFile
+from trainyard_trainer.checkpoint.record import CommitRecord, StoredFile
 from trainyard_trainer.checkpoint.store import Stored, mismatch
 
 FOLDER: Final = Path("/dev/shm/trainyard")
@@ -35,6 +36,10 @@ MOST_PIECES_BYTES: Final = 64 * 2**20
 """That a rank may need of what others wrote, and that all ranks may need of one; above it the store is read."""
 _OF_RANK: Final = re.compile(r"__(\d+)_")
 _POSIX = Posix()
+
+
+def _unheard(record: CommitRecord, size_bytes: int, seconds: float) -> None:
+    """Nobody asks what is sent."""
 
 
 def partners(domains: Sequence[int], tree: Sequence[Domain]) -> tuple[int, ...]:
@@ -53,6 +58,13 @@ def partners(domains: Sequence[int], tree: Sequence[Domain]) -> tuple[int, ...]:
     order = sorted(range(len(domains)), key=lambda node: (path(domains[node]), node))
     turned = order[len(order) // 2 :] + order[: len(order) // 2]
     return tuple(kept_by for _, kept_by in sorted(zip(order, turned, strict=True)))
+
+
+def keepers(plan: Plan) -> tuple[int, ...]:
+    """For each rank, the rank that keeps its copy, as a plan pairs its nodes."""
+    processes = plan.processes_per_node
+    nodes = partners([member.domain for member in plan.members], plan.domains)
+    return tuple(node * processes + local for node in nodes for local in range(processes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +132,25 @@ class _Both:
 @dataclass(slots=True)
 class Copies:
     """Those that one rank writes and keeps. keeper: of each rank, by rank, the rank that keeps its copy. budget_bytes: the rank's
-    share of what all copies of its node may take."""
+    share of what all copies of its node may take. sent: told how many bytes of a commit this rank sent, in how many seconds."""
 
     everyone: Agreement
     keeper: tuple[int, ...]
     budget_bytes: int
     folder: Path
+    sent: Callable[[CommitRecord, int, float], None] = _unheard
 
     @classmethod
-    def of(cls, plan: Plan, bytes_of_node: int, everyone: Agreement) -> Copies:
+    def of(
+        cls,
+        plan: Plan,
+        bytes_of_node: int,
+        everyone: Agreement,
+        sent: Callable[[CommitRecord, int, float], None] = _unheard,
+    ) -> Copies:
         """As a plan pairs its nodes. bytes_of_node: that all copies of a node may take."""
-        processes = plan.processes_per_node
-        nodes = partners([member.domain for member in plan.members], plan.domains)
-        keeper = tuple(nodes[rank // processes] * processes + rank % processes for rank in range(everyone.ranks))
-        return cls(everyone, keeper, bytes_of_node // processes, FOLDER / plan.uid)
+        budget_bytes = bytes_of_node // plan.processes_per_node
+        return cls(everyone, keepers(plan), budget_bytes, FOLDER / plan.uid, sent)
 
     def tee(self, streams: Streams) -> Streams:
         """Where to write, so that a copy is made."""
@@ -153,7 +170,9 @@ class Copies:
         arriving = self._allocated(stored, offered[source]) if fits else None
         taken = self.everyone.gather(arriving is not None)
         leaving = self._there(stored, mine) if keeper != rank and taken[keeper] else []
+        began = time.monotonic()
         self._exchange((source, arriving or []), (keeper, leaving))
+        self.sent(stored.record, sum(tensor.numel() for tensor in leaving), time.monotonic() - began)
 
     def near(self, stored: Stored, state: Mapping[str, Tensor]) -> Near | None:
         """The commit from memory, on every rank or on none; None where any of it is on no node. Collective.
