@@ -93,7 +93,7 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     watch = Watch(config.divergence, session.losses(config.divergence.spike_window))
     utilization = Utilization.of(config, session.device, session.ranks)
     ledger = Ledger(session.mesh, places)
-    ahead = Ahead(batches, session.asked_to_stop, session.report)
+    ahead = Ahead(batches, session.asked_to_stop, session.report, pin=session.device.type == "cuda")
     if step < config.steps:
         ahead.fetch(first)
         ahead.wait(step, Phase.WARM_UP)

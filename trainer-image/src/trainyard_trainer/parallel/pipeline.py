@@ -110,7 +110,8 @@ class Pipeline:
         self._loss: Callable[[Tensor, Tensor], Tensor] = _unset
 
     def learn(self, micro_batches: Sequence[Batch], loss: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
-        """All micro-batches forward and backward through all stages; the last stage's ranks get each one's loss.
+        """All micro-batches, on the device by now, forward and backward through all stages; the last stage's ranks get each one's
+        loss.
 
         loss: of logits and targets. Micro-batches smaller than the first are filled up with rows that count for nothing:
         the stages agree on one size beforehand. So is their number, where the schedule wants one that the ranks divide.
@@ -121,9 +122,7 @@ class Pipeline:
             count = -(-count // self._ranks) * self._ranks
 
         def whole(pieces: Sequence[Tensor], value: int) -> Tensor:
-            return _filled(torch.cat([_filled(piece, rows, value) for piece in pieces]), count * rows, value).to(
-                self._device
-            )
+            return _filled(torch.cat([_filled(piece, rows, value) for piece in pieces]), count * rows, value)
 
         inputs = whole([batch.inputs for batch in micro_batches], 0)
         targets = whole([batch.targets for batch in micro_batches], IGNORED)

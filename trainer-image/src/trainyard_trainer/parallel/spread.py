@@ -94,6 +94,7 @@ class Spread:
         answer is this rank's term of the step's mean loss: the sum over all ranks.
         """
         divisor = tokens / scale
+        micro_batches = [_moved(batch, self._device) for batch in micro_batches]
         with on_parts(self._tensor_mesh is not None):
             if self._pipeline is not None:
                 losses = self._pipeline.learn(
@@ -105,8 +106,8 @@ class Spread:
                 for n, batch in enumerate(micro_batches, start=1):
                     with self._summing(n == len(micro_batches)):
                         with self._computing():
-                            logits = self._called(batch.inputs.to(self._device), _moved(batch.documents, self._device))
-                        loss = self._loss(logits, batch.targets.to(self._device), divisor)
+                            logits = self._called(batch.inputs, batch.documents)
+                        loss = self._loss(logits, batch.targets, divisor)
                         loss.backward()  # type: ignore[no-untyped-call]
                     losses.append(loss)
             return sum(float(_whole(loss.detach())) for loss in losses) / self._tensors / scale
@@ -147,8 +148,9 @@ class Spread:
         return torch.autocast(self._device.type, dtype=self._precision) if cast else nullcontext()
 
 
-def _moved(documents: Tensor | None, device: torch.device) -> Tensor | None:
-    return None if documents is None else documents.to(device)
+def _moved(batch: Batch, device: torch.device) -> Batch:
+    """What a GPU copies from pinned memory (data/ahead.py) is there before what is computed with it; the host goes on."""
+    return Batch(*(None if part is None else part.to(device, non_blocking=True) for part in batch))  # type: ignore[arg-type]
 
 
 def _whole(loss: Tensor) -> Tensor:
