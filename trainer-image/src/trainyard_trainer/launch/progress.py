@@ -348,10 +348,8 @@ def _warn(progress: Progress, reason: str, message: str) -> Progress:
 def _sent(report: SentInStep) -> SentBytes:
     """What a worker claims, bounded."""
     figures = (report.bytes, report.predicted_bytes, report.wire_bytes, report.predicted_wire_bytes)
-    return SentBytes(
-        *(float(min(max(figure, 0), MOST_BYTES)) for figure in figures),
-        seconds=None if report.seconds is None else min(max(report.seconds, 0.0), MOST_BYTES),
-    )
+    seconds = None if report.seconds is None else min(max(report.seconds, 0.0), MOST_BYTES)
+    return SentBytes(*(float(min(max(figure, 0), MOST_BYTES)) for figure in figures), seconds)
 
 
 def _preflight(report: PreflightDone) -> PreflightResult:

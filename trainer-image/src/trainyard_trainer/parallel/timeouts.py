@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -25,7 +24,7 @@ def of_all_ranks() -> timedelta:
 def of(group: dist.ProcessGroup) -> timedelta:
     """That of a group; where it has a backend for each device, all have the same."""
     device = next(iter(group._device_types))
-    return cast(timedelta, group._get_backend(torch.device(device)).options._timeout)
+    return group._get_backend(torch.device(device)).options._timeout
 
 
 def limit(groups: Iterable[dist.ProcessGroup], timeout: timedelta) -> None:
