@@ -9,6 +9,7 @@ import os
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainyard.contract.codec import LATEST
 from trainyard.contract.preflight import PreflightResult
 from trainyard_trainer import report
 from trainyard_trainer.report import LINE_BYTES, Phase, Reporter, decode, encode
@@ -16,7 +17,7 @@ from trainyard_trainer.report import LINE_BYTES, Phase, Reporter, decode, encode
 finite = st.floats(allow_nan=False, allow_infinity=False)
 steps = st.integers(min_value=0, max_value=10**9)
 texts = st.text(max_size=60)
-SAID = {"at": finite, "rank": st.integers(0, 10**6)}
+SAID = {"at": st.floats(0.0, LATEST), "rank": st.integers(0, 10**6)}
 reports = st.one_of(
     st.builds(report.PhaseChanged, **SAID, phase=st.sampled_from(Phase), step=steps),
     st.builds(
@@ -96,6 +97,13 @@ def test_a_field_of_a_wrong_type_never_raises_and_never_lies(said, data):
     record[data.draw(st.sampled_from(sorted(record)))] = data.draw(json_values)
     heard = decode(json.dumps(record))
     assert heard is None or isinstance(heard, report.Report)
+
+
+@pytest.mark.parametrize("wrong", [{"at": 1_764_537_173_000}, {"at": -1.0}, {"step": 2**63}, {"step": -(10**400)}])
+def test_a_figure_for_which_the_operator_would_not_believe_its_launcher_spoils_the_report(wrong):
+    good = {"kind": "stop-acknowledged", "at": 1_764_537_173.5, "rank": 0, "step": 5}
+    assert decode(json.dumps(good)) == report.StopAcknowledged(at=1_764_537_173.5, rank=0, step=5)
+    assert decode(json.dumps(good | wrong)) is None
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"kind":"step"', "null", "", '{"kind":["step"]}', b"\xff\xfe"])

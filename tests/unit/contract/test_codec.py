@@ -4,12 +4,12 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.contract.codec import ContractError, dumps, loads
+from trainyard.contract.codec import MOST_INTEGER, AtMost, ContractError, Instant, dumps, loads
 from trainyard.contract.plan import Plan
 from trainyard.contract.requests import Checkpoint, Stop
 from trainyard.contract.status import LastWords, Status
@@ -35,6 +35,8 @@ class Outer:
     points: tuple[Point, ...] = ()
     table: Mapping[str, Inner] = dataclasses.field(default_factory=dict)
     anything: Mapping[str, Any] | None = None
+    when: Instant | None = None
+    few: Annotated[tuple[int, ...], AtMost(2)] = ()
 
 
 json_values = st.recursive(
@@ -43,17 +45,20 @@ json_values = st.recursive(
     max_leaves=10,
 )
 finite = st.floats(allow_nan=False, allow_infinity=False)
+integers = st.integers(-MOST_INTEGER, MOST_INTEGER)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 inners = st.builds(Inner, texts, finite)
 outers = st.builds(
     Outer,
-    st.integers(),
+    integers,
     st.booleans(),
     st.none() | inners,
     st.lists(inners, max_size=3).map(tuple),
-    st.lists(st.builds(Point, st.integers(), finite), max_size=3).map(tuple),
+    st.lists(st.builds(Point, integers, finite), max_size=3).map(tuple),
     st.dictionaries(texts, inners, max_size=3),
     st.none() | st.dictionaries(texts, st.integers() | texts, max_size=3),
+    st.none() | st.floats(0.0, 4e9),
+    st.lists(integers, max_size=2).map(tuple),
 )
 
 
@@ -109,6 +114,16 @@ def test_one_field_of_any_value_is_taken_or_refused_by_name(message, data):
         ('{"number": 1, "maybe": {"name": "a", "at": -Infinity}}', "Outer: not JSON: -Infinity is not a number"),
         ('{"number": 1, "maybe": {"name": "a", "at": 1e999}}', "Outer.maybe.at: expected a finite number"),
         ('{"number": 1, "maybe": {"name": "a", "at": 1' + "0" * 400 + "}}", "Outer.maybe.at: expected a finite number"),
+        ('{"number": 9223372036854775808}', "Outer.number: expected an integer of 64 bits"),
+        ('{"number": 1' + "0" * 400 + "}", "Outer.number: expected an integer of 64 bits"),
+        ('{"number": 1, "when": 1764537173000}', "Outer.when: expected seconds since the epoch, got 1.76454e+12"),
+        ('{"number": 1, "when": -1}', "Outer.when: expected seconds since the epoch, got -1"),
+        ('{"number": 1, "few": [1, 2, 3]}', "Outer.few: expected at most 2 items, got 3"),
+        (
+            '{"number": 1, "maybe": {"name": "\\ud800"}}',
+            "Outer.maybe.name: expected text, got half of a surrogate pair",
+        ),
+        ('{"number": 1, "table": {"\\udfff": {"name": ""}}}', "Outer.table: expected text"),
     ],
 )
 def test_a_refusal_says_where_and_what_was_expected(text, message):

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.contract.codec import ContractError
+from trainyard.contract.codec import MOST_INTEGER, ContractError
 from trainyard.contract.requests import (
     HEADER_EXPIRES,
     HEADER_POD,
@@ -88,7 +88,7 @@ def test_the_jobs_key_is_derived_and_differs_by_job():
     assert key.decode("ascii").isalnum()
 
 
-@given(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=50))
+@given(st.integers(-MOST_INTEGER, MOST_INTEGER), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=50))
 def test_bodies_are_read_as_they_were_written(attempt, deadline, reason):
     reason = reason.encode("utf-8", "replace").decode()
     assert decode_stop(encode_stop(Stop(attempt, deadline, reason))) == Stop(attempt, deadline, reason)

@@ -1,15 +1,18 @@
 """Status and last words: read as they were written, and last words always fit."""
 
 import dataclasses
+import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.contract.codec import ContractError
+from trainyard.contract.codec import LATEST, MOST_INTEGER, ContractError
 from trainyard.contract.exits import RESERVED, Exit
-from trainyard.contract.network import Alike, Fact, PodNetwork, Resolved, Trouble
+from trainyard.contract.network import Alike, Bearing, Fact, PodNetwork, Resolved, Trouble
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
+from trainyard.contract.sent import MOST_NAMES
 from trainyard.contract.status import (
     LAST_WORDS_BYTES,
     At,
@@ -24,17 +27,19 @@ from trainyard.contract.status import (
 )
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
-numbers = st.integers(-(2**63), 2**63)
+numbers = st.integers(-MOST_INTEGER, MOST_INTEGER)
+instants, spans = st.floats(0.0, LATEST), st.floats(-1e9, 1e9)
 short = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 long = st.builds(lambda text, times: text * times, st.text(max_size=30), st.sampled_from([1, 30, 1000]))
 
 
 def words_of(texts):
-    commits = st.builds(Commit, numbers, numbers, texts, numbers, finite, finite)
-    faults = st.builds(Fault, numbers, finite, texts, st.none() | numbers, st.none() | texts)
+    commits = st.builds(Commit, numbers, numbers, texts, numbers, spans, instants)
+    faults = st.builds(Fault, numbers, instants, texts, st.none() | numbers, st.none() | texts)
     maybe = st.none() | texts
-    troubles = st.builds(Trouble, texts, numbers, finite, texts, texts, maybe, maybe, numbers, st.booleans())
-    places = st.builds(At, numbers, numbers, numbers, texts, st.none() | finite, st.none() | finite)
+    bearings = st.sampled_from([bearing.value for bearing in Bearing])
+    troubles = st.builds(Trouble, texts, numbers, finite, texts, texts, maybe, maybe, numbers, bearings)
+    places = st.builds(At, numbers, numbers, numbers, texts, st.none() | spans, st.none() | spans)
     names, figures = st.lists(texts, max_size=50).map(tuple), st.none() | finite
     edges = st.lists(finite, max_size=30).map(tuple)
     preflights = st.builds(PreflightResult, texts, texts, finite, figures, figures, names, edges)
@@ -48,8 +53,8 @@ def words_of(texts):
         commit=st.none() | commits,
         resumed=st.none() | st.builds(Mark, numbers, numbers),
         fault=st.none() | faults,
-        notice_time=st.none() | finite,
-        first_step_time=st.none() | finite,
+        notice_time=st.none() | instants,
+        first_step_time=st.none() | instants,
         worker_exits=st.lists(st.integers(-64, 255), max_size=200).map(tuple),
         trouble=st.none() | troubles,
         preflight=st.none() | preflights,
@@ -92,8 +97,8 @@ def test_a_message_that_is_not_ours_is_refused(text):
         decode_last_words(text)
 
 
-@given(short, numbers, finite)
-def test_a_status_arrives_as_it_was_said(text, number, figure):
+@given(short, numbers, finite, instants)
+def test_a_status_arrives_as_it_was_said(text, number, figure, instant):
     status = Status(
         pod_uid=text,
         attempt=number,
@@ -103,10 +108,41 @@ def test_a_status_arrives_as_it_was_said(text, number, figure):
         loss=figure,
         commit=Commit(number, number, text),
         resumed=Mark(number, number),
-        fault=Fault(number, figure, text),
+        fault=Fault(number, instant, text),
         warnings=(text, text),
     )
     assert decode_status(encode_status(status)) == status
+
+
+NOW_IN_MILLISECONDS = 1_764_537_173_000
+MANY = {f"level-{n}": 1.0 for n in range(MOST_NAMES + 1)}
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("commit.time", {"commit": {"attempt": 1, "step": 5, "path": "p", "time": NOW_IN_MILLISECONDS}}),
+        ("commit.step", {"commit": {"attempt": 1, "step": 2**63, "path": "p"}}),
+        ("fault.time", {"fault": {"rank": 0, "time": NOW_IN_MILLISECONDS, "message": ""}}),
+        ("first_step_time", {"first_step_time": NOW_IN_MILLISECONDS}),
+        ("notice_time", {"notice_time": -1.0}),
+        ("ended_time", {"ended_time": NOW_IN_MILLISECONDS}),
+        ("ended.commit.time", {"ended": {"attempt": 1, "node_rank": 0, "exit": 1, "cause": "", "commit": {
+            "attempt": 1, "step": 5, "path": "p", "time": NOW_IN_MILLISECONDS}}}),
+        ("step", {"step": 10**400}),
+        ("ranks[0].step", {"ranks": [{"rank": 0, "step": 2**63}]}),
+        ("step_seconds", {"step_seconds": 1e300}),
+        ("sent.data", {"sent": {"data": MANY}}),
+        ("sent.level_bytes", {"sent": {"level_bytes": MANY}}),
+        ("sent.wire_bytes", {"sent": {"wire_bytes": 1e300}}),
+        ("sent.data", {"sent": {"data": {"x" * 81: 1.0}}}),
+    ],
+)  # fmt: skip
+def test_a_figure_that_no_status_of_a_job_could_hold_is_refused_by_its_name(field, said):
+    known = {"pod_uid": "u", "attempt": 1, "plan_digest": "d", "node_rank": 0, "phase": "training"}
+    decode_status(json.dumps(known))
+    with pytest.raises(ContractError, match=re.escape(f"Status.{field}: expected")):
+        decode_status(json.dumps(known | said))
 
 
 def test_reserved_codes_are_those_with_a_meaning():

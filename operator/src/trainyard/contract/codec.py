@@ -13,9 +13,39 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, NoReturn, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 T = TypeVar("T")
+
+MOST_INTEGER: Final = 2**63 - 1
+"""Integers are of 64 bits: what the API server, most peers and a Prometheus sample can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Bounds of a number, both included, written beside its type: `Annotated[float, Within(0.0, 1.0, "a share")]`."""
+
+    least: float
+    most: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """How many items a list or a mapping has at most. characters: of a mapping's longest name."""
+
+    items: int
+    characters: int = 80
+
+
+LATEST: Final = 4_102_444_800.0
+"""The year 2100 in seconds since the epoch; what lies beyond was counted in a smaller unit."""
+Instant = Annotated[float, Within(0.0, LATEST, "seconds since the epoch")]
+Seconds = Annotated[float, Within(-1e9, 1e9, "seconds of less than 30 years")]
+"""A span of time. Negative where clocks were set between its ends."""
+Bytes = Annotated[float, Within(0.0, 2.0**70, "bytes")]
+"""A float: it may be an average. A launcher adds up what its workers claim, each 2**62 at most."""
 
 
 class ContractError(ValueError):
@@ -52,7 +82,9 @@ def loads(kind: type[T], text: str | bytes) -> T:
     return typing.cast(T, build(kind, value, kind.__name__))
 
 
-_hints = functools.cache(typing.get_type_hints)  # evaluated once a type: a plan has tens of thousands of records
+@functools.cache  # evaluated once a type: a plan has tens of thousands of records
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind, include_extras=True)
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -64,6 +96,11 @@ def build(kind: Any, value: Any, where: str) -> Any:
     """`value` (of JSON) as `kind`: a dataclass, a tuple or mapping of such, an optional one, or a scalar."""
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
+    if origin is Annotated:
+        built = build(arguments[0], value, where)
+        for bound in arguments[1:]:
+            _check(bound, built, where)
+        return built
     if origin in (types.UnionType, typing.Union):
         if value is None and type(None) in arguments:
             return None
@@ -83,7 +120,7 @@ def build(kind: Any, value: Any, where: str) -> Any:
     if origin in (dict, Mapping):
         if not isinstance(value, dict):
             raise ContractError(f"{where}: expected an object, got {type(value).__name__}")
-        return {key: build(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {_text(key, where): build(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, where)
     return _scalar(kind, value, where)
@@ -107,6 +144,10 @@ def _scalar(kind: Any, value: Any, where: str) -> Any:
         return value
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
         return _finite(value, where)
+    if kind is int and isinstance(value, int) and not -MOST_INTEGER <= value <= MOST_INTEGER:
+        raise ContractError(f"{where}: expected an integer of 64 bits, got one beyond")
+    if kind is str and isinstance(value, str):
+        return _text(value, where)
     if isinstance(value, kind) and not (isinstance(value, bool) and kind is not bool):
         return value
     raise ContractError(f"{where}: expected {getattr(kind, '__name__', kind)}, got {type(value).__name__}")
@@ -120,3 +161,20 @@ def _finite(value: float, where: str) -> float:
     if not math.isfinite(number):
         raise ContractError(f"{where}: expected a finite number, got one beyond 1.8e308")
     return number
+
+
+def _text(value: str, where: str) -> str:
+    """JSON can spell half of a surrogate pair, which neither a log nor a metric can write down."""
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise ContractError(f"{where}: expected text, got half of a surrogate pair")
+    return value
+
+
+def _check(bound: Within | AtMost, value: Any, where: str) -> None:
+    match bound:
+        case Within(least, most, what) if not least <= value <= most:
+            raise ContractError(f"{where}: expected {what}, got {value:.6g}")
+        case AtMost(items) if len(value) > items:
+            raise ContractError(f"{where}: expected at most {items} items, got {len(value)}")
+        case AtMost(characters=most) if isinstance(value, Mapping) and any(len(name) > most for name in value):
+            raise ContractError(f"{where}: expected names of at most {most} characters")

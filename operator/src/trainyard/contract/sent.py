@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
+
+from trainyard.contract.codec import AtMost, Bytes, Seconds
 
 MOST_NAMES: Final = 8
 """Classes of data are five; levels of a network are few."""
@@ -20,15 +22,15 @@ class Sent:
     that step. None where they were not measured (GPU).
     """
 
-    data: Mapping[str, float] = field(default_factory=dict)
-    predicted_bytes: float = 0.0
-    wire_bytes: float = 0.0
-    predicted_wire_bytes: float = 0.0
-    level_bytes: Mapping[str, float] = field(default_factory=dict)
-    level_seconds: Mapping[str, float] = field(default_factory=dict)
-    communication_seconds: float | None = None
-    exposed_seconds: float | None = None
-    step_seconds: float | None = None
+    data: Annotated[Mapping[str, Bytes], AtMost(MOST_NAMES)] = field(default_factory=dict)
+    predicted_bytes: Bytes = 0.0
+    wire_bytes: Bytes = 0.0
+    predicted_wire_bytes: Bytes = 0.0
+    level_bytes: Annotated[Mapping[str, Bytes], AtMost(MOST_NAMES)] = field(default_factory=dict)
+    level_seconds: Annotated[Mapping[str, Seconds], AtMost(MOST_NAMES)] = field(default_factory=dict)
+    communication_seconds: Seconds | None = None
+    exposed_seconds: Seconds | None = None
+    step_seconds: Seconds | None = None
 
     @property
     def size_bytes(self) -> float:

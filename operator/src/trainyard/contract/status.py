@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainyard.contract.codec import dumps, loads
+from trainyard.contract.codec import Instant, Seconds, dumps, loads
 from trainyard.contract.network import PodNetwork, Trouble
 from trainyard.contract.plan import Mark
 from trainyard.contract.preflight import PreflightResult
@@ -47,8 +47,8 @@ class Commit:
     step: int
     path: str
     bytes: int = 0
-    seconds: float = 0.0
-    time: float = 0.0
+    seconds: Seconds = 0.0
+    time: Instant = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Fault:
     """The first thing that went wrong in a pod. rank: of the worker, -1 for the launcher itself; time: since the epoch."""
 
     rank: int
-    time: float
+    time: Instant
     message: str
     exit_code: int | None = None
     signal: str | None = None
@@ -76,8 +76,8 @@ class At:
     step: int
     entered: int = 0
     waits_in: str = ""
-    beat_seconds: float | None = None
-    own_seconds: float | None = None
+    beat_seconds: Seconds | None = None
+    own_seconds: Seconds | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +105,16 @@ class Status:
     step: int = 0
     loss: float | None = None
     tokens_per_second: float | None = None
-    step_seconds: float | None = None
-    first_step_time: float | None = None
-    notice_time: float | None = None
+    step_seconds: Seconds | None = None
+    first_step_time: Instant | None = None
+    notice_time: Instant | None = None
     notice_reason: str | None = None
     commit: Commit | None = None
     resumed: Mark | None = None
-    durable_seconds: float | None = None
+    durable_seconds: Seconds | None = None
     durable_basis: str = ""
     ranks: tuple[At, ...] = ()
-    phase_seconds: Mapping[str, float] = field(default_factory=dict)
+    phase_seconds: Mapping[str, Seconds] = field(default_factory=dict)
     grad_norm: float | None = None
     mfu: float | None = None
     memory_bytes: int | None = None
@@ -125,7 +125,7 @@ class Status:
     preflight: PreflightResult | None = None
     trouble: tuple[Trouble, ...] = ()
     ended: LastWords | None = None
-    ended_time: float | None = None
+    ended_time: Instant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class LastWords:
     commit: Commit | None = None
     resumed: Mark | None = None
     fault: Fault | None = None
-    notice_time: float | None = None
-    first_step_time: float | None = None
+    notice_time: Instant | None = None
+    first_step_time: Instant | None = None
     worker_exits: tuple[int, ...] = ()
     trouble: Trouble | None = None
     preflight: PreflightResult | None = None
@@ -159,7 +159,8 @@ def encode_status(status: Status) -> str:
 
 
 def decode_status(text: str | bytes) -> Status:
-    """Read an answer; ContractError names the field that is wrong."""
+    """Read an answer; ContractError names the field that is wrong: of another type, or a figure that cannot be (a time in
+    milliseconds, an integer beyond 64 bits)."""
     return loads(Status, text)
 
 

@@ -13,6 +13,7 @@ import math
 import types
 import typing
 
+from trainyard.contract.codec import LATEST, MOST_INTEGER
 from trainyard_trainer.report.kinds import (
     Beat,
     CheckpointDurable,
@@ -96,6 +97,9 @@ def decode(line: bytes | str) -> Report | None:
         if not fits:
             return None
         values[field.name] = value
+    at = values["at"]
+    if not isinstance(at, float) or not 0.0 <= at <= LATEST:
+        return None  # in milliseconds, perhaps: the operator would not believe anything that the launcher said
     return report_class(**values)  # type: ignore[arg-type]
 
 
@@ -141,5 +145,5 @@ def _typed(value: object, wanted: object) -> tuple[bool, object]:
             return math.isfinite(number), number
         return False, None
     if wanted is int:
-        return isinstance(value, int), value
+        return isinstance(value, int) and abs(value) <= MOST_INTEGER, value
     return isinstance(value, str), value
