@@ -50,6 +50,12 @@ def test_a_rank_that_the_others_wait_for_is_named_once_with_its_node_and_by_how_
     assert cluster.status("v").straggler is None
 
 
+def test_a_time_that_no_step_takes_is_compared_with_nothing():
+    cluster = running(lambda launcher, rank: (At(rank, launcher.step, own_seconds=1e-300 if rank else 1e9),))
+    cluster.tick(65)
+    assert cluster.status("v").straggler is None
+
+
 def test_it_is_of_its_attempt():
     cluster = running(lambda launcher, rank: (At(rank, launcher.step, own_seconds=1.0 if rank else 2.0),))
     cluster.tick(65)

@@ -9,7 +9,7 @@ import pytest
 from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.errors import FieldError
-from trainyard.api.training_job import LineageMark
+from trainyard.api.training_job import Condition, LineageMark
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
 from trainyard.world.records import Answer, Running, Trial, Verdict
@@ -249,6 +249,105 @@ def test_a_successor_that_reaches_nobody_blames_no_job(cluster: Pretend) -> None
     unattended(cluster, 2)
     cluster.tick(200)
     assert {cluster.status(name).attempt for name in ("train", "other")} == {1}
+
+
+# Who is cut off: a node, the operator, or the API server -------------------------------------------------------------
+
+
+def not_ready(cluster: Pretend, *names: str) -> Pretend:
+    """Their kubelets lost the API server; all else on them goes on."""
+    for name in names:
+        cluster.nodes[name] = replace(cluster.nodes[name], ready=False, ready_since=cluster.now)
+    return cluster
+
+
+def said(cluster: Pretend, kind: str) -> Condition:
+    return next(one for one in cluster.status("train").conditions if one.type == kind)
+
+
+def test_a_gang_goes_on_while_the_launchers_of_nodes_that_are_not_ready_answer(cluster: Pretend) -> None:
+    running(cluster)
+    node = cluster.nodes_of("train")[1]
+    not_ready(cluster, node).tick(1000)
+    assert (cluster.status("train").attempt, cluster.status("train").phase) == (1, "Running")
+    assert (
+        f"node {node} of rank 1 is not ready, and is waited for: its launcher answers"
+        in said(cluster, "Running").message
+    )
+    cluster.nodes[node] = replace(cluster.nodes[node], ready=True)
+    cluster.tick(5)
+    assert said(cluster, "Running").message == "all 4 members train"
+
+
+def test_a_successor_asks_before_it_gives_up_a_node_that_is_not_ready(cluster: Pretend) -> None:
+    running(cluster)
+    not_ready(cluster, cluster.nodes_of("train")[1]).tick(20)
+    cluster.answers.clear()
+    cluster.operate()
+    cluster.tick(20)
+    assert (cluster.status("train").attempt, cluster.status("train").phase) == (1, "Running")
+
+
+def test_a_node_that_is_not_ready_is_lost_when_its_launcher_falls_silent(cluster: Pretend) -> None:
+    running(cluster)
+    node = cluster.nodes_of("train")[1]
+    not_ready(cluster, node).tick(30)
+    cluster.freeze("train-1")
+    again(cluster, limit=60)
+    assert cluster.status("train").last_failure.reason == Reason.NODE_LOST  # type: ignore[union-attr]
+    assert node not in cluster.nodes_of("train")
+
+
+def test_nobody_gives_up_a_gang_when_most_nodes_fall_not_ready_together(cluster: Pretend) -> None:
+    """Not even one that the operator reaches as little as the API server reaches the kubelets."""
+    running(cluster)
+    cluster.reachable = False
+    not_ready(cluster, *cluster.nodes).tick(280)
+    assert cluster.status("train").attempt == 1
+    assert "most nodes fell NotReady together" in said(cluster, "Running").message
+    cluster.reachable = True
+    for name, node in cluster.nodes.items():
+        cluster.nodes[name] = replace(node, ready=True, ready_since=cluster.now)
+    cluster.tick(100)
+    assert (cluster.status("train").attempt, cluster.status("train").phase) == (1, "Running")
+
+
+def test_most_nodes_that_do_not_come_back_are_lost_in_the_end(cluster: Pretend) -> None:
+    running(cluster)
+    for name in (
+        *cluster.nodes_of("train"),
+        *(name for name in cluster.nodes if name not in cluster.nodes_of("train")),
+    ):
+        cluster.lose_node(name)
+    cluster.tick(280)
+    assert cluster.status("train").attempt == 1
+    cluster.tick(60)
+    assert cluster.status("train").last_failure.reason == Reason.NODE_LOST  # type: ignore[union-attr]
+
+
+def test_a_gang_of_several_nodes_that_falls_silent_whole_is_out_of_the_operators_reach(cluster: Pretend) -> None:
+    running(cluster).tick(5)
+    cluster.reachable = False
+    cluster.tick(500)
+    assert (cluster.status("train").attempt, cluster.status("train").phase) == (1, "Running")
+    assert (said(cluster, "Controlled").status, said(cluster, "Controlled").reason) == (
+        "False",
+        Reason.OPERATOR_UNREACHABLE,
+    )
+    cluster.reachable = True
+    cluster.tick(300)
+    assert cluster.status("train").attempt == 1
+    assert said(cluster, "Controlled").reason == Reason.LAUNCHERS_ANSWER
+
+
+def test_a_gang_that_stays_silent_whole_is_replaced_in_the_end(cluster: Pretend) -> None:
+    running(cluster).tick(5)
+    for member in range(4):
+        cluster.freeze(f"train-{member}")
+    cluster.tick(590)
+    assert cluster.status("train").attempt == 1
+    again(cluster, limit=120)
+    assert cluster.status("train").last_failure.reason == Reason.LAUNCHER_SILENT  # type: ignore[union-attr]
 
 
 # What the user does ---------------------------------------------------------------------------------------------------

@@ -121,6 +121,28 @@ def test_a_launcher_that_falls_silent_is_replaced_within_its_deadline(cluster: P
     assert thawed is None or thawed.plan.attempt == 1, "it was never told of a later attempt"
 
 
+@pytest.mark.parametrize("told", [(), (0, 1)], ids=["nobody has the plan", "some have it"])
+def test_a_specification_that_changes_while_the_plan_is_handed_over_is_not_blamed_on_launchers(
+    cluster: Pretend, told: tuple[int, ...]
+) -> None:
+    before = playing(running(cluster))
+    deaf = {pod.uid for rank, pod in enumerate(before) if rank not in told}
+    cluster.interrupt = lambda action: isinstance(action, act.HandPlan) and action.pod_uid in deaf
+    cluster.crash("train-0")
+    cluster.until(lambda: cluster.status("train").attempt == 2, 60).tick(3)
+    spec = cluster.job("train").spec
+    assert spec is not None
+    cluster.edit("train", checkpoint=spec.checkpoint.but(keep=7))
+    cluster.tick()
+    cluster.interrupt = None
+    assert uids(again(cluster, 3, limit=30)) == [pod.uid for pod in before]
+    assert failures(cluster) == (1, 0)
+    assert [message for _, reason, message in cluster.events if reason == Reason.SPEC_CHANGED] == [
+        "the specification changed before every member had its plan; the next attempt goes by the new one"
+    ]
+    assert not any(reason in (Reason.HANDOVER_FAILED, Reason.LABELS_CHANGED) for _, reason, _ in cluster.events)
+
+
 def test_an_old_launcher_that_thaws_takes_no_part_in_what_follows(cluster: Pretend) -> None:
     before = playing(running(cluster))
     lost = before[2]
@@ -234,6 +256,27 @@ def test_the_plans_that_pods_mount_are_kept_and_no_others(cluster: Pretend) -> N
         cluster._end(pod, 1, "Error")
     again(cluster, 4)
     assert set(deleted) >= {"train-plan-1", "train-plan-3"}
+
+
+def test_a_plan_goes_and_the_start_is_told_although_the_pods_of_the_next_attempt_are_refused(cluster: Pretend) -> None:
+    deleted: list[str] = []
+
+    def refuse(action: act.Action) -> bool:
+        if isinstance(action, act.DeletePlan):
+            deleted.append(action.name)
+            return len(deleted) == 1  # the API server fails the first time
+        return isinstance(action, act.Create) and action.manifest["kind"] == "Pod"
+
+    running(cluster)
+    cluster.edit("train", suspend=True)
+    cluster.until(lambda: not cluster.pods, 60)
+    cluster.interrupt = refuse
+    cluster.edit("train", suspend=False)
+    cluster.until(lambda: cluster.status("train").attempt == 2, 60).tick(5)
+    assert not cluster.pods
+    assert {*deleted} == {"train-plan-1"}
+    assert len(deleted) >= 2
+    assert sum(reason == Reason.GANG_STARTED for _, reason, _ in cluster.events) == 2
 
 
 def test_a_plan_goes_although_the_pods_that_mounted_it_went_first(cluster: Pretend) -> None:

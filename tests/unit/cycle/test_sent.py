@@ -42,3 +42,10 @@ def test_seconds_that_were_not_measured_are_left_out():
 
 def test_a_script_of_ones_own_counts_nothing():
     assert running().sent is None
+
+
+def test_a_sum_that_no_field_holds_is_the_most_that_it_can_hold():
+    most = {f"name-{n}": 2.0**70 for n in range(8)}
+    sent = running(Sent(data=most, wire_bytes=2.0**70, level_bytes=most)).sent
+    figures = {sent.bytes, sent.wire_bytes, *(one.bytes for one in sent.data), *(one.wire_bytes for one in sent.levels)}
+    assert figures == {2**63 - 1}

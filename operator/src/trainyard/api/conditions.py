@@ -117,6 +117,7 @@ class Reason(StrEnum):
     UNASKED_YIELD = "UnaskedYield"
     RANK_MISMATCH = "RankMismatch"
     HANDOVER_FAILED = "HandoverFailed"
+    SPEC_CHANGED = "SpecChanged"
     # ends
     COMPLETED = "Completed"
     INVALID_CONFIGURATION = "InvalidConfiguration"

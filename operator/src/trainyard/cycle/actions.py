@@ -187,10 +187,14 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one job wants done now, in order. What a Fabric or a node wants is a turn under that one's uid."""
+    """What one job wants done now, in order. What a Fabric or a node wants is a turn under that one's uid.
+
+    tells: nothing but how a job stands; whatever is to be done for another goes first.
+    """
 
     job_uid: str
     actions: tuple[Action, ...]
+    tells: bool = False
 
 
 @dataclass(frozen=True, slots=True)

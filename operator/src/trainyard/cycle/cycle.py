@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from trainyard.api.conditions import Reason
-from trainyard.api.training_job import TrainingJobStatus
 from trainyard.contract.plan import encode
 from trainyard.contract.requests import Stop
 from trainyard.cycle import actions as act
@@ -23,16 +22,18 @@ from trainyard.cycle.marking import mark
 from trainyard.cycle.members import make_members, outdated, plan_of
 from trainyard.cycle.observe import observe
 from trainyard.cycle.queue import serve
-from trainyard.cycle.reuse import misfits
+from trainyard.cycle.reuse import misfits, plans_over
 from trainyard.cycle.room import rooms
 from trainyard.cycle.waiting import Waiting
+from trainyard.cycle.wishes import forget
 from trainyard.lifecycle import deadlines
 from trainyard.lifecycle import needs as life
 from trainyard.lifecycle.decide import decide, left_alone
-from trainyard.lifecycle.gang import Gang, abandoned, muster
+from trainyard.lifecycle.gang import Gang, abandoned, disrupted, muster
 from trainyard.lifecycle.goodput import settle
 from trainyard.lifecycle.needs import Decision, Surroundings
 from trainyard.lifecycle.repair import comes_back_at_once
+from trainyard.lifecycle.report import only_tells
 from trainyard.topology.moved import moved
 from trainyard.topology.tree import Tree
 from trainyard.world.inventory import Inventory
@@ -52,10 +53,12 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
     broken: dict[str, act.Broken] = {}
     pods = _by_job(world.pods.values())
     jobs = sorted(world.jobs.values(), key=lambda job: (job.created, job.namespace, job.name))
-    gangs = {job.uid: muster(job, pods.get(job.uid, ()), world.answers, world.nodes, now) for job in jobs}
+    cut = disrupted(world.nodes.values(), now)
+    gangs = {job.uid: muster(job, pods.get(job.uid, ()), world.answers, world.nodes, now, cut) for job in jobs}
     wanted, held = claims(jobs), holds(world, jobs)
     inventory = Inventory() if inventory is None else inventory
     inventory.refresh(world)
+    forget(inventory, world.jobs.keys())
     tree = inventory.tree
     blind = _blind(gangs.values(), now)
     decisions: dict[str, Decision] = {}
@@ -68,10 +71,11 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
                 reserved_nodes=waited_for(world, held, job) if _follows(job, gang, now) else frozenset(),
                 misfits=misfits(world, job, gang) if _follows(job, gang, now) else frozenset(),
                 blind=blind,
+                disrupted=cut,
                 leaving=world.namespace_leaving(job.namespace),
                 refusal=_refusal(world, job, gang),
                 moved=_moved(tree, job, gang),
-                outdated=_unborn(job, gang) and outdated(world, tree, job),
+                outdated=_may_be_outdated(job, gang) and outdated(world, tree, job),
                 unlike=compared(world, job, gang),
             )
             decisions[job.uid] = decide(job, gangs[job.uid], around, now)
@@ -80,7 +84,8 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
             decisions[job.uid] = Decision(job.status)
     judged = [job for job in jobs if job.uid not in broken and not left_alone(job)]
     served = _queue(world, judged, gangs, decisions, inventory, now)
-    turns = []
+    turns: list[act.Turn] = []
+    pause = deadlines.telling(sum(job.status.phase is None or not job.status.phase.ended for job in jobs))
     wakes: list[float] = []
     for job in jobs:
         decision, after = decisions[job.uid], served.get(job.uid)
@@ -88,28 +93,46 @@ def cycle(world: World, now: float, inventory: Inventory | None = None) -> act.O
             broken[job.uid] = act.Broken(job.uid, job.key, after)
             continue
         try:
-            todo = _turn(world, tree, job, gangs[job.uid], decision, after, now)
+            turn = _turn(world, tree, job, gangs[job.uid], decision, after, now, pause)
         except Exception as error:
             broken[job.uid] = act.Broken(job.uid, job.key, error)
             continue
-        if todo:
-            turns.append(act.Turn(job.uid, todo))
+        if turn.actions:
+            turns.append(turn)
         grows = due_to_grow(job.with_status(decision.status))
         wakes += [w for w in (decision.wake, after.wake if after is not None else None) if w is not None]
         wakes += [grows] if grows is not None and grows > now else []
     marked, ends = mark(world, now)
     wakes += [ends] if ends is not None else []
     turns += [*_orphans(world, now), *observe(whole, tree, gangs, now), *marked]
+    turns.sort(key=lambda turn: turn.tells)
     return act.Outcome(tuple(turns), min(wakes, default=None), tuple(broken.values()))
 
 
 def _turn(
-    world: World, tree: Tree, job: Job, gang: Gang, decision: Decision, after: Waiting | None, now: float
-) -> tuple[act.Action, ...]:
-    """The status first, then what the job needs, then what the queue gave it."""
+    world: World,
+    tree: Tree,
+    job: Job,
+    gang: Gang,
+    decision: Decision,
+    after: Waiting | None,
+    now: float,
+    pause: float,
+) -> act.Turn:
+    """The status first, then what the job needs, then what the queue gave it. pause: between two writes of a status that only
+    tells; what it would have told then is told by a later cycle."""
     status = after.status if after is not None else decision.status
     follow = after.actions if after is not None else ()
-    return (*_write(job, status, gang, now), *_carry_out(world, tree, job.with_status(status), gang, decision), *follow)
+    todo = (*_carry_out(world, tree, job.with_status(status), gang, decision), *follow)
+    if status == job.status:
+        return act.Turn(job.uid, todo)
+    tells = only_tells(job.status, status)
+    last = job.status.goodput.until if job.status.goodput is not None else None  # it is accounted at each write
+    if tells and last is not None and now - last < pause:
+        return act.Turn(job.uid, todo)
+    status = settle(job, status, gang, now)
+    write = act.WriteStatus(job.namespace, job.name, job.uid, job.resource_version, status)
+    return act.Turn(job.uid, (write, *todo), tells and not todo)
 
 
 def _by_job(pods: Iterable[Pod]) -> dict[str, list[Pod]]:
@@ -137,12 +160,16 @@ def _follows(job: Job, gang: Gang, now: float) -> bool:
     return comes_back_at_once(job.status, now) and any(pod.live for pod in gang.others)
 
 
-def _unborn(job: Job, gang: Gang) -> bool:
+def _may_be_outdated(job: Job, gang: Gang) -> bool:
     """Whether an attempt was opened in which nobody plays yet: neither a pod that was made for it nor one that was kept and has
-    taken its plan."""
-    sensible = job.spec is not None and job.deleted is None and job.status.reservation is not None
-    plays = any(seat.pod is not None and seat.taken for seat in gang.seats)
-    return sensible and job.status.started_at is not None and not plays
+    taken its plan. Or some were kept that have not, and the specification by which they are told has just changed."""
+    opened = job.status.reservation is not None and job.status.started_at is not None
+    if not opened or job.spec is None or job.deleted is not None:
+        return False
+    edited = job.status.observed_generation < job.generation
+    if edited and any(not seat.taken for seat in gang.seats):
+        return True
+    return not any(seat.pod is not None and seat.taken for seat in gang.seats)
 
 
 def _moved(tree: Tree, job: Job, gang: Gang) -> str:
@@ -197,13 +224,6 @@ def _queue(
     return served
 
 
-def _write(job: Job, status: TrainingJobStatus, gang: Gang, now: float) -> list[act.Action]:
-    if status == job.status:
-        return []
-    status = settle(job, status, gang, now)
-    return [act.WriteStatus(job.namespace, job.name, job.uid, job.resource_version, status)]
-
-
 def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decision) -> list[act.Action]:
     todo: list[act.Action] = []
     plan: bytes | None = None
@@ -229,7 +249,7 @@ def _carry_out(world: World, tree: Tree, job: Job, gang: Gang, decision: Decisio
                 todo.append(act.Relabel(pod.namespace, pod.name, pod.uid, job.status.attempt, rank, says))
             case life.MakeMembers():
                 present = frozenset(seat.rank for seat in gang.seats if seat.pod is not None)
-                todo += make_members(world, tree, job, present)
+                todo += make_members(world, tree, job, present, plans_over(job.status))
             case life.Tell(kind, reason, message):
                 todo.append(act.Announce(job.namespace, job.name, job.uid, kind, reason, message))
     return todo

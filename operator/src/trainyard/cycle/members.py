@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from trainyard.api.names import plan_name
 from trainyard.api.training_job import NetworkStatus, PlannedPreflight, PlanSummary
 from trainyard.contract.plan import Plan, digest
 from trainyard.cycle import actions as act
@@ -27,13 +28,18 @@ from trainyard.world.inventory import Inventory
 from trainyard.world.records import Job, Manifest, World
 
 
-def make_members(world: World, tree: Tree, job: Job, present: Collection[int]) -> list[act.Action]:
-    """Make what an attempt that was opened lacks. present: node ranks whose pods exist.
+def make_members(
+    world: World, tree: Tree, job: Job, present: Collection[int], left: Collection[int]
+) -> list[act.Action]:
+    """Make what an attempt that was opened lacks. present: node ranks whose pods exist. left: attempts whose plans nobody mounts
+    any more.
 
-    What the members need comes before them: a pod must find its plan, its key and the names of its peers when it starts.
+    What the members need comes before them: a pod must find its plan, its key and the names of its peers when it starts. What is
+    left of earlier attempts goes first, since pods may be refused again and again.
     """
     plan, settings = _plan(world, tree, job), _settings(world, job)
     made: list[act.Action] = [
+        *(act.DeletePlan(job.namespace, plan_name(job.name, attempt)) for attempt in left),
         act.CreateControl(control(job), job.uid),
         act.Create(service(job)),
         act.Create(plan_map(job, plan)),
@@ -79,8 +85,8 @@ def summary(world: World, tree: Tree, job: Job) -> PlanSummary:
 
 
 def outdated(world: World, tree: Tree, job: Job) -> bool:
-    """Whether the plan of an opened attempt would be another now than the status says: a node went, or its labels changed,
-    between the two."""
+    """Whether the plan of an opened attempt would be another now than the status says: a node went, its labels changed, or the
+    specification did, between the two."""
     plan = job.status.plan
     return plan is not None and digest(_plan(world, tree, job)) != plan.digest
 

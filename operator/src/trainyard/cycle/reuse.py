@@ -75,6 +75,12 @@ def plans_left(status: TrainingJobStatus, again: Reused) -> tuple[int, ...]:
     return tuple(sorted({status.attempt, *before} - {0, *plans_mounted(again)}))
 
 
+def plans_over(status: TrainingJobStatus) -> tuple[int, ...]:
+    """Of an attempt that was opened, the one before whose plan nobody mounts any more: its deletion may have failed."""
+    mounted = status.roster.plans if status.roster is not None else ()
+    return tuple({status.attempt - 1} - {0, *mounted})
+
+
 def _misfits(world: World, job: Job, nodes: Iterable[str], pods: Iterable[Pod]) -> list[Pod]:
     assert job.spec is not None
     known = [world.nodes[name] for name in dict.fromkeys(nodes) if name in world.nodes]

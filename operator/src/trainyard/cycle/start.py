@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.model import rfc3339
-from trainyard.api.names import plan_name
 from trainyard.api.training_job import PlanQuality, Reservation
-from trainyard.cycle import actions as act
 from trainyard.cycle.members import make_members, network_of, obstacle, over_sockets, summary, warnings
 from trainyard.cycle.parties import leaving_takes
 from trainyard.cycle.reuse import Reused, plans_left, plans_mounted
@@ -100,10 +98,8 @@ def start(world: World, tree: Tree, job: Job, chosen: Chosen, now: float) -> Wai
     started = job.with_status(status)
     news = told(job, Reason.GANG_STARTED, message, "Normal")
     doubts = [a for doubt in warnings(world, started) for a in told(job, Reason.QUESTIONABLE_SETTINGS, doubt)]
-    old = [
-        act.DeletePlan(job.namespace, plan_name(job.name, unused)) for unused in plans_left(job.status, chosen.again)
-    ]
-    return Waiting(status, (*make_members(world, tree, started, chosen.again.keys()), *news, *doubts, *old))
+    left = plans_left(job.status, chosen.again)
+    return Waiting(status, (*news, *doubts, *make_members(world, tree, started, chosen.again.keys(), left)))
 
 
 def _after_preflight(job: Job) -> str:

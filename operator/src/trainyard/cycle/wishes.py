@@ -7,7 +7,8 @@ is on, before a node is promised.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final, cast
 
 from trainyard.api.template import pod_spec
@@ -24,8 +25,8 @@ from trainyard.world.inventory import Inventory
 from trainyard.world.records import Fabric, Job, Resources, World
 from trainyard.world.resources import pod_requests
 
-MOST_REMEMBERED: Final = 20_000
-"""Answers that are kept while nodes and fabrics stay as they are; those on jobs that are gone go with all the others."""
+MOST_KINDS: Final = 64
+"""Kinds of members whose parts of the cluster are kept; each names every node that would take one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,41 @@ class Wished:
     problem: str = ""
 
 
+@dataclass(slots=True)
+class _Memory:
+    """What was worked out while nodes and fabrics stay as they are.
+
+    wishes: by job uid, those of a generation. likely: settings by a digest of the specification, and the jobs that are so alike.
+    parts: by kind of member, the one asked for last at the end; with the names of each, which all jobs share.
+    """
+
+    wishes: dict[str, tuple[int, Wished]] = field(default_factory=dict)
+    likely: dict[bytes, tuple[Settings, set[str]]] = field(default_factory=dict)
+    parts: dict[object, _Parts | Unclear] = field(default_factory=dict)
+
+
+_Parts = tuple[tuple[Part, frozenset[str]], ...]
+
+
+def _memory(inventory: Inventory) -> _Memory:
+    return cast(_Memory, inventory.worked_out.setdefault("wishes", _Memory()))
+
+
+def forget(inventory: Inventory, jobs: Collection[str]) -> None:
+    """Let go of what was worked out for jobs other than these, by uid."""
+    memory = _memory(inventory)
+    for uid in [uid for uid in memory.wishes if uid not in jobs]:
+        del memory.wishes[uid]
+    for question in [known for known, (_, asked) in memory.likely.items() if not any(uid in jobs for uid in asked)]:
+        del memory.likely[question]
+
+
 def wished(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Job) -> Wished:
     """What members of a job may ask. The inventory's nodes and these fabrics are of the same world."""
-    question = ("wished", job.uid, job.generation)
-    if question not in inventory.worked_out:
-        _make_space(inventory)
-        inventory.worked_out[question] = _wished(inventory, fabrics, job)
-    return cast(Wished, inventory.worked_out[question])
+    known = _memory(inventory).wishes
+    if job.uid not in known or known[job.uid][0] != job.generation:
+        known[job.uid] = job.generation, _wished(inventory, fabrics, job)
+    return known[job.uid][1]
 
 
 def likely_settings(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Job) -> Settings:
@@ -65,12 +94,14 @@ def likely_settings(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Jo
     all nodes are looked at."""
     spec = job.spec
     assert spec is not None
-    question = ("settings", spec.model_dump_json())
-    if question not in inventory.worked_out:
-        _make_space(inventory)
+    known = _memory(inventory).likely
+    question = blake2b(spec.model_dump_json().encode(), digest_size=16).digest()
+    if question not in known:
         nodes = [inventory.nodes[name] for name in inventory.tree.index.names]
-        inventory.worked_out[question] = settings_for(spec, nodes, fabrics, planned=False)
-    return cast(Settings, inventory.worked_out[question])
+        known[question] = settings_for(spec, nodes, fabrics, planned=False), set()
+    settings, asked = known[question]
+    asked.add(job.uid)
+    return settings
 
 
 def member_requests(world: World, job: Job) -> Resources:
@@ -80,11 +111,6 @@ def member_requests(world: World, job: Job) -> Resources:
     names = dict.fromkeys(reserved.nodes if reserved is not None else ())
     nodes = [world.nodes[name] for name in names if name in world.nodes]
     return _requests(job, settings_for(job.spec, nodes, world.fabrics))
-
-
-def _make_space(inventory: Inventory) -> None:
-    if len(inventory.worked_out) >= MOST_REMEMBERED:
-        inventory.worked_out.clear()
 
 
 def _wished(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Job) -> Wished:
@@ -97,22 +123,25 @@ def _wished(inventory: Inventory, fabrics: Mapping[str, Fabric], job: Job) -> Wi
         return Wished((Wish(plain),))
     alone = len(found) == 1
     return Wished(
-        tuple(
-            Wish(_most(job, part.additions), None if alone else frozenset(part.nodes), part.network) for part in found
-        )
+        tuple(Wish(_most(job, part.additions), None if alone else names, part.network) for part, names in found)
     )
 
 
-def _parts(inventory: Inventory, fabrics: Mapping[str, Fabric], spec: TrainingJobSpec) -> tuple[Part, ...] | Unclear:
+def _parts(inventory: Inventory, fabrics: Mapping[str, Fabric], spec: TrainingJobSpec) -> _Parts | Unclear:
     """Of the nodes that would take a member as its template has it, room aside. Equal for jobs that are alike."""
     pod, of_template = pod_of(spec), pod_spec(spec.template)
     takers = demand(of_template, pod_requests(of_template))
-    question = ("parts", takers, _told_apart(pod), spec.network.fabric)
-    if question not in inventory.worked_out:
+    known, question = _memory(inventory).parts, (takers, _told_apart(pod), spec.network.fabric)
+    found = known.pop(question, None)
+    if found is None:
         whole = inventory.supply(takers).whole
         nodes = [inventory.nodes[name] for name, fits in zip(inventory.tree.index.names, whole, strict=True) if fits]
-        inventory.worked_out[question] = parts(pod, nodes, fabrics, spec.network.fabric)
-    return cast("tuple[Part, ...] | Unclear", inventory.worked_out[question])
+        apart = parts(pod, nodes, fabrics, spec.network.fabric)
+        found = apart if isinstance(apart, Unclear) else tuple((part, frozenset(part.nodes)) for part in apart)
+        while len(known) >= MOST_KINDS:
+            known.pop(next(iter(known)))
+    known[question] = found
+    return found
 
 
 def _told_apart(pod: Pod) -> tuple[object, ...]:

@@ -21,6 +21,9 @@ AGAIN: Final = 1.15
 LASTS: Final = 60.0
 """Seconds before it is told of: on a node that others share, one rank or another is slow for a moment all the time."""
 
+_LEAST_SECONDS: Final = 1e-6
+"""No step takes less; what claims to is compared with nothing, so that a quotient stays a figure."""
+
 
 @dataclass(frozen=True, slots=True)
 class Straggler:
@@ -45,14 +48,14 @@ def straggler(gang: Gang, attempt: int, mesh: Mapping[str, int], known: int | No
     stage = max(1, ranks // max(1, mesh.get("pipeline", 1)))
     alike: dict[int, list[float]] = defaultdict(list)  # by pipeline stage; where each is one rank, all are compared
     for at, _ in places:
-        if at.own_seconds:
+        if at.own_seconds is not None and at.own_seconds > _LEAST_SECONDS:
             alike[at.rank // stage if stage > 1 else 0].append(at.own_seconds)
     for times in alike.values():
         times.sort()
     slow: list[Straggler] = []
     for at, seat in places:
         times = alike[at.rank // stage if stage > 1 else 0]
-        if not at.own_seconds or len(times) < 2:
+        if at.own_seconds is None or at.own_seconds <= _LEAST_SECONDS or len(times) < 2:
             continue
         usual = median_without(times, at.own_seconds)
         found = Straggler(at.rank, _node(seat), at.own_seconds / usual, at.own_seconds, usual)

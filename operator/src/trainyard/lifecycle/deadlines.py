@@ -24,9 +24,14 @@ UNMADE: Final = 60.0
 NOT_READY: Final = 10.0
 """A node that is NotReady. The node controller has waited for 50 s of missed heartbeats before it says so; this rides out the
 moment in which a kubelet restarts."""
+DISRUPTED: Final = 300.0
+"""Of a node that fell NotReady together with most others: rather the API server is out of their reach than all of them dead. As
+long as Kubernetes leaves pods on a node that is NotReady."""
 SILENT: Final = 60.0
 """A launcher that answered before. A node that dies may be silent this long before the node controller calls it dead (50 s of
 grace, looked at every 5 s, and NOT_READY), so silence costs the job as little as a lost node does."""
+UNHEARD: Final = 600.0
+"""The same where all launchers of a gang fell silent at once on nodes that are ready: rather the way to them than all of them."""
 PLAUSIBLE: Final = 60.0
 """Of training, after which a script that reports no steps is taken to have got somewhere."""
 UNREACHED: Final = 30.0
@@ -49,8 +54,10 @@ LINGER: Final = 30.0
 """Between the end of a trainer and that of its pod, where the pod stays for its logs: longer, and sidecars hold its node."""
 ASK_AGAIN: Final = 2.0
 """Between two requests to the same launcher."""
-PROGRESS: Final = 2.0
-"""Between two writes of a status that has nothing new but progress."""
+TELLING: Final = 2.0
+"""Between two writes of a status that has nothing new but progress, or words about why its job waits."""
+TOLD_A_SECOND: Final = 40
+"""Such writes of all jobs together: two fifths of the requests that the operator allows itself (kube.client)."""
 RESERVATION: Final = 120.0
 """How long a reservation outlives the grace of those it waits for."""
 BACK_OFF_FIRST: Final = 5.0
@@ -69,6 +76,11 @@ HANDOVER: Final = 15.0
 def handover(members: int) -> float:
     """The same for a gang: each is sent the whole plan, which takes its time where there are thousands."""
     return HANDOVER + 0.02 * members
+
+
+def telling(jobs: int) -> float:
+    """TELLING where so many jobs have not ended."""
+    return max(TELLING, jobs / TOLD_A_SECOND)
 
 
 def heard(members: int) -> float:

@@ -131,7 +131,8 @@ def _tend(job: Job, gang: Gang, around: Surroundings, now: float) -> Decision:
 
     if status.ending is None:
         digest = status.plan.digest if status.plan is not None else ""
-        found = alarm(job, gang, digest, around.blind, now, around.unlike) or _unmade(job, gang, around, now)
+        blind = around.blind or around.disrupted or gang.unheard(now)
+        found = alarm(job, gang, digest, blind, now, around.unlike) or _unmade(job, gang, around, now)
         if found is not None:
             status = _record_ending(status, found, now)
             told.append(Tell("Warning", found.reason, found.message + unfit.left_out(found.unfit, now)))
@@ -196,6 +197,9 @@ def _unmade(job: Job, gang: Gang, around: Surroundings, now: float) -> Verdict |
         return None
     if missing and around.leaving:
         return Verdict(Outcome.DISPLACED, Reason.NAMESPACE_TERMINATING, "the namespace is being deleted")
+    if around.outdated and job.status.observed_generation < job.generation:
+        message = "the specification changed before every member had its plan; the next attempt goes by the new one"
+        return Verdict(Outcome.DISPLACED, Reason.SPEC_CHANGED, message)
     if around.outdated:
         message = "a node went, or its labels changed, before the first member had its plan"
         return Verdict(Outcome.DISPLACED, Reason.LABELS_CHANGED, message)

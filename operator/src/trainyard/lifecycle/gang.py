@@ -19,9 +19,10 @@ from trainyard.world.records import Answer, Job, Node, Pod, Running, Terminated
 class Seat:
     """One rank. pod: None where there is none (not yet, or not any more).
 
-    node_lost: since when its node is not to be counted on (NotReady, or gone), None while it is. answered: the status remembers
-    that every launcher of this attempt answered once, perhaps another operator. attempt: the current one; awaited: the member was
-    kept from an earlier one, and its launcher has to take the plan of this one first.
+    node_lost: since when its node is not to be counted on (NotReady, or gone), None while it is. doubted: since when it is
+    NotReady, where it is counted on nevertheless. answered: the status remembers that every launcher of this attempt answered
+    once, perhaps another operator. attempt: the current one; awaited: the member was kept from an earlier one, and its launcher
+    has to take the plan of this one first.
     """
 
     rank: int
@@ -32,6 +33,7 @@ class Seat:
     answered: bool = False
     attempt: int = 0
     awaited: bool = False
+    doubted: float | None = None
 
     @property
     def ended(self) -> Terminated | None:
@@ -175,9 +177,28 @@ class Gang:
         """The furthest step that any member said it finished."""
         return max((seat.step for seat in self.seats), default=0)
 
+    def unheard(self, now: float) -> bool:
+        """All launchers fell silent within a moment, on several nodes that are ready: the operator does not reach them, which
+        says nothing about the gang. Half the time of a verdict: all must be counted before the first is given."""
+        left = [seat for seat in self.seats if seat.running is not None and seat.ended is None]
+        heard = [seat.heard for seat in left if seat.heard is not None]
+        if len(heard) < len(left) or any(seat.node_lost is not None or seat.doubted is not None for seat in left):
+            return False
+        if len({seat.pod.node for seat in left if seat.pod is not None}) < 2:
+            return False
+        together = max(heard) - min(heard) <= deadlines.heard(len(self.seats))
+        return together and deadlines.SILENT / 2 < now - max(heard) <= deadlines.UNHEARD
 
-def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: Mapping[str, Node], now: float) -> Gang:
-    """Find the current attempt's pod for every rank. pods: all pods of this job."""
+
+def muster(
+    job: Job,
+    pods: Iterable[Pod],
+    answers: Mapping[str, Answer],
+    nodes: Mapping[str, Node],
+    now: float,
+    disrupted: bool = False,
+) -> Gang:
+    """Find the current attempt's pod for every rank. pods: all pods of this job. disrupted: most nodes fell NotReady together."""
     playing = roster.numbers(job) if is_open(job) and job.spec is not None else ()
     known = playing if isinstance(playing, range) else frozenset(playing)
     mine: dict[int, Pod] = {}
@@ -192,22 +213,28 @@ def muster(job: Job, pods: Iterable[Pod], answers: Mapping[str, Answer], nodes: 
             others.append(pod)
     handing = job.status.roster is not None and job.status.reservation is not None
     kept_below, answered, attempt = roster.first_new(job) if handing else 0, _answered(job), job.status.attempt
-    seats = tuple(
-        Seat(
-            rank,
-            member,
-            pod,
-            answers.get(pod.uid) if pod is not None else None,
-            _node_lost(pod, nodes, now),
-            answered,
-            attempt,
-            member < kept_below,
-        )
-        for rank, member in enumerate(playing)
-        for pod in [mine.pop(member, None)]
-    )
+    recent, seats = deadlines.heard(len(playing)), list[Seat]()
+    for rank, member in enumerate(playing):
+        own = mine.pop(member, None)
+        answer = answers.get(own.uid) if own is not None else None
+        since = _node_lost(own, nodes, now)
+        counted_on = since is not None and own is not None and own.node in nodes
+        if counted_on and not disrupted:
+            counted_on = _speaks(own, answer, since, now - recent)
+        lost, doubted = (None, since) if counted_on else (since, None)
+        seats.append(Seat(rank, member, own, answer, lost, answered, attempt, member < kept_below, doubted))
     others += mine.values()
-    return Gang(seats, tuple(sorted(others, key=lambda pod: pod.name)))
+    return Gang(tuple(seats), tuple(sorted(others, key=lambda pod: pod.name)))
+
+
+def disrupted(nodes: Iterable[Node], now: float) -> bool:
+    """Whether most nodes fell NotReady together, at least three: by the shares of Kubernetes' node lifecycle controller, which
+    evicts nobody then (--unhealthy-zone-threshold 0.55)."""
+    fell = ready = 0
+    for node in nodes:
+        ready += node.ready
+        fell += not node.ready and now - node.ready_since < deadlines.DISRUPTED
+    return fell >= 3 and fell > 0.55 * (fell + ready)
 
 
 def abandoned(pod: Pod, now: float) -> bool:
@@ -242,6 +269,17 @@ def _node_lost(pod: Pod | None, nodes: Mapping[str, Node], now: float) -> float 
     if node is not None and not node.ready and now - node.ready_since >= deadlines.NOT_READY:
         return node.ready_since
     return None
+
+
+def _speaks(pod: Pod | None, answer: Answer | None, since: float | None, recently: float) -> bool:
+    """Whether the launcher of a member answers although its node is NotReady since then: what failed is between kubelet and API
+    server. An operator that has just taken over has asked nobody yet, and will."""
+    if pod is None or since is None or not pod.ip or not isinstance(pod.trainer, Running):
+        return False
+    if answer is None:
+        return True
+    said = answer.status
+    return said is not None and said.pod_uid == pod.uid and answer.time > max(since, recently)
 
 
 def overdue(seat: Seat, job: Job, now: float) -> bool:

@@ -20,7 +20,7 @@ from trainyard.lifecycle.repair import comes_back_at_once, lost
 from trainyard.world.records import Job, Pod, Running
 
 _ENDS: Final = (Outcome.FAILED, Outcome.LOST, Outcome.UNFIT)
-_DISPLACED: Final = (Reason.NODE_TAKEN, Reason.HANDOVER_FAILED, Reason.LABELS_CHANGED)
+_DISPLACED: Final = (Reason.NODE_TAKEN, Reason.HANDOVER_FAILED, Reason.LABELS_CHANGED, Reason.SPEC_CHANGED)
 _ELSEWHERE: Final = (Reason.PREFLIGHT_FAILED, Reason.NODES_UNLIKE)
 """Where no node is to blame for one of these, the choice of all of them is: the next attempt is placed anew."""
 
@@ -49,7 +49,9 @@ def _can_stay(seat: Seat, out: Collection[str], job: Job, now: float) -> bool:
     """It lives on a node that is not given up, and its launcher can be told. One that was not asked yet, by an operator that has
     just taken over, is waited for."""
     pod = seat.pod
-    if pod is None or pod.membership is None or not _lives(pod) or seat.node_lost is not None:
+    if pod is None or pod.membership is None or not _lives(pod):
+        return False
+    if seat.node_lost is not None or seat.doubted is not None:
         return False
     if pod.membership.node in out or seat.refused or overdue(seat, job, now):
         return False

@@ -97,12 +97,13 @@ class Surroundings:
     """What a job's decision needs to know besides itself.
 
     wanted_by: the jobs whose reservations name this attempt as a victim; wanted_nodes: those that they wait for. blind: the
-    operator reaches no launcher of several jobs at once, so silence is its own trouble. leaving: the job's namespace is being
-    deleted. reserved_nodes: those that others wait for or hold ready. misfits: uids of pods of the last attempt that would be
-    made otherwise now. refusal: what the API server said when it would not take the next member of this attempt, "" where it took
-    it. moved: what the labels of its nodes tell otherwise than when it was placed, "" where they tell the same. outdated: whether
-    that is so, or one of them is gone, before anything of the attempt was made. unlike: in what members' networks differ by what
-    all found when they started, None until all have.
+    operator reaches no launcher of several jobs at once, so silence is its own trouble. disrupted: most nodes fell NotReady
+    together, which is more likely the API server's trouble. leaving: the job's namespace is being deleted. reserved_nodes: those
+    that others wait for or hold ready. misfits: uids of pods of the last attempt that would be made otherwise now. refusal: what
+    the API server said when it would not take the next member of this attempt, "" where it took it. moved: what the labels of its
+    nodes tell otherwise than when it was placed, "" where they tell the same. outdated: the plan of an attempt that has not begun
+    would be another now, by the specification, by the labels of its nodes, or as one is gone. unlike: in what members' networks
+    differ by what all found when they started, None until all have.
     """
 
     wanted_by: tuple[str, ...] = ()
@@ -110,6 +111,7 @@ class Surroundings:
     reserved_nodes: frozenset[str] = frozenset()
     misfits: frozenset[str] = frozenset()
     blind: bool = False
+    disrupted: bool = False
     leaving: bool = False
     refusal: str = ""
     moved: str = ""

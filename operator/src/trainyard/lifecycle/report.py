@@ -1,6 +1,7 @@
 """What the status says of an attempt under way: phase, how many train, how far, what is saved, and the conditions.
 
-A status that has nothing new but progress is written every few seconds at most: everybody who watches jobs is sent each of them.
+A status that has nothing new but progress, or other words about why its job waits, is written every few seconds at most:
+everybody who watches jobs is sent each of them, and what a job needs done must not stand behind what others have to tell.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.sent import SentData, SentInStep, SentOver
 from trainyard.api.training_job import Progress, SavedCheckpoint, TrainingJobStatus
+from trainyard.contract.codec import LATEST, MOST_INTEGER
 from trainyard.contract.sent import Sent
 from trainyard.contract.status import Status
 from trainyard.lifecycle import closing, conditions, deadlines
@@ -28,12 +30,21 @@ def report(job: Job, gang: Gang, around: Surroundings, status: TrainingJobStatus
         phase = Phase.RUNNING if status.running_at is not None else Phase.STARTING
     status = status.but(phase=phase, ready_nodes=ready, pending=None, lineage=closing.resolve(status.lineage, gang))
     status = _conditions(job, gang, around, status, ready, now)
-    fresh = _progress(job, with_checkpoint(status, gang), gang, now)
-    if fresh.but(progress=None, checkpoint=None) == job.status.but(progress=None, checkpoint=None):
-        last = job.status.progress
-        if last is not None and last.time is not None and now - last.time < deadlines.PROGRESS:
-            return job.status
-    return fresh
+    return _progress(job, with_checkpoint(status, gang), gang, now)
+
+
+def only_tells(before: TrainingJobStatus, after: TrainingJobStatus) -> bool:
+    """Whether a new status decides nothing: what is new is how far training is, or the words of a wait for the same reason."""
+    return _decided(before) == _decided(after)
+
+
+def _decided(status: TrainingJobStatus) -> TrainingJobStatus:
+    waits = status.pending.but(message="", unblock=()) if status.pending is not None else None
+    told = tuple(
+        one.but(message="") if waits is not None and one.type == ConditionType.PLACED else one
+        for one in status.conditions
+    )
+    return status.but(progress=None, checkpoint=None, pending=waits, conditions=told)
 
 
 def _trains(job: Job, seat: Seat, now: float) -> bool:
@@ -93,13 +104,13 @@ def _sent(said: Sent | None) -> SentInStep | None:
     if said is None:
         return None
     return SentInStep(
-        data=tuple(SentData(data=name, bytes=round(size_bytes)) for name, size_bytes in said.data.items()),
-        bytes=round(said.size_bytes),
-        predicted_bytes=round(said.predicted_bytes),
-        wire_bytes=round(said.wire_bytes),
-        predicted_wire_bytes=round(said.predicted_wire_bytes),
+        data=tuple(SentData(data=name, bytes=_whole(size_bytes)) for name, size_bytes in said.data.items()),
+        bytes=_whole(said.size_bytes),
+        predicted_bytes=_whole(said.predicted_bytes),
+        wire_bytes=_whole(said.wire_bytes),
+        predicted_wire_bytes=_whole(said.predicted_wire_bytes),
         levels=tuple(
-            SentOver(level=name, wire_bytes=round(over), seconds=_short(said.level_seconds.get(name)))
+            SentOver(level=name, wire_bytes=_whole(over), seconds=_short(said.level_seconds.get(name)))
             for name, over in said.level_bytes.items()
         ),
         communication_seconds=_short(said.communication_seconds),
@@ -113,7 +124,8 @@ def _eta(job: Job, leader: Status, now: float) -> float | None:
     training = job.spec.training if job.spec is not None else None
     if training is None or not leader.step_seconds:
         return None
-    return round(now + max(0, training.steps - leader.step) * leader.step_seconds)
+    at = now + max(0, training.steps - leader.step) * leader.step_seconds
+    return round(at) if at <= LATEST else None
 
 
 def _durable(status: TrainingJobStatus, leader: Status) -> tuple[float | None, str]:
@@ -124,6 +136,10 @@ def _durable(status: TrainingJobStatus, leader: Status) -> tuple[float | None, s
         basis = f"the save of step {saved.step} by attempt {saved.attempt}"
         return saved.seconds + (leader.step_seconds or 0.0), basis
     return leader.durable_seconds, leader.durable_basis
+
+
+def _whole(size_bytes: float) -> int:
+    return min(round(size_bytes), MOST_INTEGER)
 
 
 def _short(value: float | None) -> float | None:
@@ -144,20 +160,36 @@ def _conditions(
         status = put(status, ConditionType.RUNNING, False, Reason(why.reason), message, now, generation)
     elif status.phase is Phase.RUNNING:
         status = put(
-            status, ConditionType.RUNNING, True, Reason.ALL_RUNNING, f"all {count} members train", now, generation
+            status,
+            ConditionType.RUNNING,
+            True,
+            Reason.ALL_RUNNING,
+            f"all {count} members train{_doubted(gang, around)}",
+            now,
+            generation,
         )
     else:
         first = next((seat for seat in gang.seats if not _trains(job, seat, now)), None)
         why_not = f"; rank {first.rank}: {_not_yet(first)}" if first is not None else ""
         if around.refusal and not all(seat.pod for seat in gang.seats):
             why_not = f"; the API server does not take the others: {around.refusal}"
-        message = f"{ready} of {count} members train{why_not}"
+        message = f"{ready} of {count} members train{why_not}{_doubted(gang, around)}"
         status = put(status, ConditionType.RUNNING, False, Reason.MEMBERS_STARTING, message, now, generation)
     if around.moved:
         status = put(status, ConditionType.TOPOLOGY_CHANGED, True, Reason.LABELS_CHANGED, around.moved, now, generation)
     else:
         status = conditions.without(status, ConditionType.TOPOLOGY_CHANGED)
     return _controlled(gang, around, status, now, generation)
+
+
+def _doubted(gang: Gang, around: Surroundings) -> str:
+    """Nodes that are not ready and are waited for, and why; "" where there is none."""
+    found = [(seat.pod.node, seat.rank) for seat in gang.seats if seat.doubted is not None and seat.pod is not None]
+    if not found:
+        return ""
+    (node, rank), more = found[0], f", and {len(found) - 1} more" if len(found) > 1 else ""
+    why = "most nodes fell NotReady together" if around.disrupted else "its launcher answers"
+    return f"; node {node} of rank {rank} is not ready{more}, and is waited for: {why}"
 
 
 def _not_yet(seat: Seat) -> str:
@@ -172,6 +204,13 @@ def _controlled(
     put = conditions.put
     if around.blind:
         message = "no launcher of several jobs answers: the operator's own network is in trouble, the jobs go on"
+        return put(status, ConditionType.CONTROLLED, False, Reason.OPERATOR_UNREACHABLE, message, now, generation)
+    if gang.unheard(now):
+        message = (
+            f"none of its {len(gang.seats)} launchers answers any more, though their nodes are ready: the operator's own network "
+            f"may be in trouble, or a NetworkPolicy shut port 9400 of the pods; the job goes on for "
+            f"{deadlines.UNHEARD / 60:.0f} min at least"
+        )
         return put(status, ConditionType.CONTROLLED, False, Reason.OPERATOR_UNREACHABLE, message, now, generation)
     unreached = [seat for seat in gang.seats if seat.unreached(now)]
     if unreached:

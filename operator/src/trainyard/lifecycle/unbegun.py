@@ -30,7 +30,11 @@ def _why_untaken(seat: Seat, job: Job, now: float) -> str:
         return "it ended before it had taken the plan"
     if seat.refused and seat.answer is not None:
         return f"its launcher does not take the plan: {seat.answer.plan_refused}"
-    return "its launcher does not answer" if overdue(seat, job, now) else ""
+    if not overdue(seat, job, now):
+        return ""
+    if seat.answer is not None and not seat.answer.plan_sent:
+        return "it was not given the plan, which could not be made again as it was"
+    return "its launcher does not answer"
 
 
 def displaced(gang: Gang, now: float) -> Verdict | None:

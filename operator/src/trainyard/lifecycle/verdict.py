@@ -283,7 +283,8 @@ def _silent(job: Job, gang: Gang, now: float) -> Verdict | None:
     seat = silent[0]
     pod = seat.pod.name if seat.pod is not None else ""
     quiet = now - seat.heard if seat.heard is not None else 0.0
-    message = f"the launcher of {pod} (rank {seat.rank}) has not answered for {quiet:.0f} s"
+    why = seat.answer.error if seat.answer is not None else ""
+    message = f"the launcher of {pod} (rank {seat.rank}) has not answered for {quiet:.0f} s{f' ({why})' if why else ''}"
     if len(silent) > 1:
         message += f", nor have {len(silent) - 1} others"
     failure = _failure(job, seat, None, Reason.LAUNCHER_SILENT, message, now)
