@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from support.processes import TINY, plan_file, run
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from trainyard.api.trainer import InvalidTrainerConfig, parse
+from trainyard.api.trainer import BYTE_VOCABULARY, PRESETS, InvalidTrainerConfig, parse
 from trainyard.contract.exits import Exit
 from trainyard_trainer.configuration import BadConfiguration
 from trainyard_trainer.data import mapped, tokenize
 from trainyard_trainer.data.batches import IGNORED, batches_of, counted
 from trainyard_trainer.data.sources import corpus_of
-from trainyard_trainer.model import weights
+from trainyard_trainer.model import transformer, weights
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.train import main
 
@@ -326,6 +326,23 @@ def test_a_packed_documents_loss_is_that_of_the_document_alone(tmp_path, told):
     assert not torch.allclose(
         F.cross_entropy(model(batch.inputs)[0], batch.targets[0], ignore_index=IGNORED, reduction="none"), packed
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_mask_that_is_added_computes_what_one_of_truth_values_does(monkeypatch, dtype):
+    """Bit for bit, forward and backward."""
+    shape = PRESETS["tiny"]
+    documents = torch.tensor([[0] * 5 + [1] * 11 + [2] * 8])
+
+    def learnt():
+        model = Transformer(shape, BYTE_VOCABULARY, 10000.0)
+        weights.draw(model, shape.layers, seed=5)
+        model.to(dtype)(torch.arange(24).view(1, 24), documents).square().mean().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    added, within = learnt(), transformer.within
+    monkeypatch.setattr(transformer, "within", lambda *given: (within(*given)[0], within(*given)[1] == 0))
+    assert all(map(torch.equal, added, learnt()))
 
 
 def test_documents_that_nobody_can_tell_apart_are_not_masked(tmp_path):

@@ -1,12 +1,15 @@
 """The planner's numbers of a model are those of the network that is trained."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from trainyard.api.trainer import BYTE_VOCABULARY, PRESETS, Shape, TrainerConfig
-from trainyard.planner.memory import layer_activations, layer_input
+from trainyard.planner.memory import layer_activations, layer_input, mask, memory
 from trainyard.planner.model import KEEP_GATHERED_BYTES, model_of
+from trainyard.planner.traffic import Mesh
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel import shard
 
@@ -62,8 +65,51 @@ def test_a_layer_that_is_computed_again_keeps_its_input_alone(preset: str, rows:
     assert shape.layers * layer_input(model, rows) == more - kept(shape, rows, tokens, recomputes=True)
 
 
-def kept(shape: Shape, rows: int, tokens: int, recomputes: bool = False) -> float:
-    """Bytes that all layers keep for the backward pass, counted."""
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_documents_that_are_kept_apart_take_one_matrix_for_all_layers(precision: str) -> None:
+    """And not one for each: of twice as many layers it is the same."""
+    rows, tokens, cast = 2, 256, torch.bfloat16 if precision == "bfloat16" else None
+    data = {"sequenceLength": tokens, "microBatch": rows, "globalBatch": rows, "packing": "masked"}
+    given = TrainerConfig.model_validate({"model": {"preset": "tiny"}, "data": data, "precision": precision})
+    model = model_of(given)
+    for layers in (2, 4):
+        shape = PRESETS["tiny"]._replace(layers=layers)
+        more = kept(shape, rows, tokens, masked=True, cast=cast) - kept(shape, rows, tokens, cast=cast)
+        positions = 2 * (rows - 1) * tokens * shape.width // shape.heads * 4  # of each sample, where one does for all
+        assert more == mask(model, rows) + positions
+    assert memory(model, Mesh(shard=1)).masks == rows * tokens**2 * model.value_bytes
+    assert memory(model, Mesh(replicate=2)).masks == mask(model, 1)
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(2, 256), (1, 1)])
+def test_what_ddp_keeps_of_activations_and_cast_weights_is_within_5_percent(rows: int, tokens: int) -> None:
+    """Of many tokens activations weigh most, of one the weights."""
+    shape, data = PRESETS["small-lm"], {"sequenceLength": tokens, "microBatch": rows, "globalBatch": 2 * rows}
+    model = model_of(
+        TrainerConfig.model_validate({"model": {"preset": "small-lm"}, "data": data, "precision": "bfloat16"})
+    )
+    activations = shape.layers * layer_activations(model, rows, cast=True)
+    copies = memory(model, Mesh(replicate=2)).gathered
+    found = kept(shape, rows, tokens, cast=torch.bfloat16)
+    assert activations + copies == pytest.approx(found, rel=0.05)
+    assert memory(model, Mesh(replicate=2)).activations > activations
+
+
+def test_ddp_has_nothing_gathered_in_float32_and_adds_up_where_it_sums() -> None:
+    parts = memory(model_of(config("7b", globalBatch=64, microBatch=1)), Mesh(replicate=8))
+    assert parts.gathered == 0
+    assert parts.gradients == parts.weights
+
+
+def kept(
+    shape: Shape,
+    rows: int,
+    tokens: int,
+    recomputes: bool = False,
+    masked: bool = False,
+    cast: torch.dtype | None = None,
+) -> float:
+    """Bytes that all layers keep for the backward pass, counted. masked: with documents; cast: by autocast, to what."""
     network = Transformer(shape, BYTE_VOCABULARY, 10000.0)
     for block in network.blocks.values():
         block.recomputes = recomputes
@@ -76,7 +122,9 @@ def kept(shape: Shape, rows: int, tokens: int, recomputes: bool = False) -> floa
             storages[storage] = tensor  # held, so that its storage is not used again
         return tensor
 
-    with saved_tensors_hooks(keep, lambda tensor: tensor):
-        network(torch.zeros((rows, tokens), dtype=torch.int64))
+    documents = torch.zeros((rows, tokens), dtype=torch.int64) if masked else None
+    casting = nullcontext() if cast is None else torch.autocast("cpu", dtype=cast)
+    with saved_tensors_hooks(keep, lambda tensor: tensor), casting:
+        network(torch.zeros((rows, tokens), dtype=torch.int64), documents)
     beside = rows * tokens * (8 + 2 * shape.width * 4)  # tokens, and the last norm's input and result
     return sum(tensor.untyped_storage().nbytes() for tensor in storages.values()) - beside

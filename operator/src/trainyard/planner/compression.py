@@ -1,4 +1,4 @@
-"""How many bytes replicas send of a gradient that they compress: the formulas that the trainer sends by.
+"""How many bytes replicas send of a gradient that they compress, and keep of it: the formulas that the trainer sends by.
 
 Nothing here depends on how parameters are packed into buckets, so that what a step sends follows from the model's matrices alone.
 The trainer (trainyard_trainer.parallel.compress) takes `kept` and `part` from here.
@@ -62,8 +62,34 @@ def messages(
             yield Collective.ALL_REDUCE, numbers * number_bytes
 
 
+def left_out(method: str, rank: int, forms: Iterable[Form], members: int, number_bytes: int) -> float:
+    """Bytes that each of so many replicas keeps from one step to the next: what it left out of the gradient, a number for each
+    one; with int8 also of the part that it adds up for all, and with PowerSGD the factors, from which the next ones begin.
+
+    number_bytes: of a number that is not compressed.
+    """
+    found = [(rows, columns, times) for rows, columns, times in forms if times]
+    numbers = sum(rows * columns * times for rows, columns, times in found)
+    match method:
+        case "powersgd":
+            factors = (
+                times * _factors(rows, columns, rank) for rows, columns, times in found if _thin(rows, columns, rank)
+            )
+            return (numbers + sum(factors)) * number_bytes
+        case "int8":
+            parts = sum(times * part(rows * columns, members) for rows, columns, times in found)
+            return (members + 1) * parts * number_bytes
+        case "topk":
+            return numbers * number_bytes
+        case _:
+            return 0.0
+
+
 def _factors(rows: float, columns: float, rank: int) -> float:
-    """Numbers that PowerSGD sends of a parameter: P and Q, or all (torch, powerSGD_hook, _should_compress)."""
-    columns_kept = min(rows, columns, rank)
-    factors = (rows + columns) * columns_kept
-    return factors if factors * WORTH < rows * columns else rows * columns
+    """Numbers that PowerSGD sends of a parameter: P and Q, or all."""
+    return (rows + columns) * min(rows, columns, rank) if _thin(rows, columns, rank) else rows * columns
+
+
+def _thin(rows: float, columns: float, rank: int) -> bool:
+    """Whether it sends factors (torch, powerSGD_hook, _should_compress)."""
+    return (rows + columns) * min(rows, columns, rank) * WORTH < rows * columns

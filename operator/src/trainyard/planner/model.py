@@ -30,6 +30,7 @@ class Model:
     sequence: tokens of a sample; global_batch: samples of a step; micro_batch: most that a rank computes at once.
     value_bytes: of an activation and of a weight in use. reshard, schedule, stages_per_rank, hierarchical, compression, rank,
     share: as in spec.trainer.parallel. recomputes: a layer keeps its input alone, and is computed again in the backward pass.
+    masked: the documents of a sample are kept apart, by a matrix that says which token sees which.
     """
 
     layers: int
@@ -51,6 +52,7 @@ class Model:
     compression: str = "none"
     rank: int = 4
     share: float = 0.01
+    masked: bool = False
 
     @property
     def kv_width(self) -> int:
@@ -70,6 +72,11 @@ class Model:
     def parameters(self) -> int:
         return self.layers * self.block_parameters + self.embedding_parameters
 
+    @property
+    def multiplied_parameters(self) -> int:
+        """Of the matrices that a token is multiplied with, and of the layers' norms: all but a look-up of the embedding."""
+        return self.layers * self.block_parameters + self.vocabulary * self.width
+
     def kept_gathered(self, stages: int = 1) -> bool:
         """Whether the trainer keeps gathered weights from forward to backward (trainyard_trainer.parallel.spread)."""
         if self.reshard != "auto":
@@ -80,8 +87,7 @@ class Model:
     def flops_per_token(self) -> float:
         """Forward and backward: 6 for each parameter that is multiplied with, 12 x width x sequence for each layer's attention
         (Chowdhery et al. 2022, PaLM, appendix B)."""
-        multiplied = self.layers * self.block_parameters + self.vocabulary * self.width
-        return 6.0 * multiplied + 12.0 * self.layers * self.width * self.sequence
+        return 6.0 * self.multiplied_parameters + 12.0 * self.layers * self.width * self.sequence
 
     @property
     def computed_flops_per_token(self) -> float:
@@ -131,4 +137,5 @@ def model_of(config: TrainerConfig) -> Model:
         compression=config.parallel.compression.method,
         rank=config.parallel.compression.rank,
         share=config.parallel.compression.share,
+        masked=data.packing == "masked",
     )

@@ -205,16 +205,22 @@ def _replicated(model: Model, mesh: Mesh, stage: int | None, nested: Sequence[in
     if mesh.replicate < 2:
         return
     pieces, stride = units(model, mesh), mesh.stride(REPLICATE)
-    held = [_held(matrix, mesh.shard) for matrix in matrices(model, mesh, stage)]
-    sent = messages(model.compression, model.rank, model.share, held, mesh.replicate, MASTER_BYTES)
+    sent = messages(
+        model.compression, model.rank, model.share, summed(model, mesh, stage), mesh.replicate, MASTER_BYTES
+    )
     for collective, size_bytes in sent:
         for how, size, apart, part in by_levels(collective, mesh.replicate, stride, size_bytes, nested):
             yield Traffic(REPLICATE, how, size, apart, part / pieces, pieces, Bytes.GRADIENTS, overlaps=True)
 
 
-def _held(matrix: Matrix, parts: int) -> Form:
-    """Of a parameter, what each of so many parts is, filled up."""
-    return (-(-matrix.rows // parts) if parts > 1 else matrix.rows, matrix.columns, matrix.times)
+def summed(model: Model, mesh: Mesh, stage: int | None = None) -> list[Form]:
+    """Of every parameter, what a process sums with its replicas: its part of a shard group's, filled up. stage: as in
+    `traffic`."""
+    parts = mesh.shard
+    return [
+        (-(-matrix.rows // parts) if parts > 1 else matrix.rows, matrix.columns, matrix.times)
+        for matrix in matrices(model, mesh, stage)
+    ]
 
 
 def by_levels(

@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.out = nn.Linear(shape.heads * self.head_width, shape.width, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None = None) -> Tensor:
-        """mask: B 1 T T, which tokens (last) each token sees; None: all up to itself."""
+        """mask: B 1 T T, of `within`; None: each token sees all up to itself."""
         batch, length, _ = x.shape
         # The number of heads follows from what the projections give: of a tensor group, each rank has its own heads.
         query = self.query(x).view(batch, length, -1, self.head_width).transpose(1, 2)  # B H T D
@@ -137,7 +137,7 @@ class Transformer(nn.Module):
         positions = torch.arange(x.shape[1] * self.sequence_parts, device=x.device)
         mask = None
         if documents is not None:
-            positions, mask = within(documents)
+            positions, mask = within(documents, _computed_in(x))
         cos, sin = rotary(positions, rates(self.head_width, self.rope_theta, self.rope_scaling, x.device), x.dtype)
         for block in self.blocks.values():
             x = block(x, cos, sin, mask)
@@ -146,14 +146,25 @@ class Transformer(nn.Module):
         return self.out(self.norm(x))  # type: ignore[no-any-return]
 
 
-def within(documents: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions of tokens in their documents (B 1 T), and which tokens each of them sees (B 1 T T): its own document up to
-    itself."""
+def within(documents: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Positions of tokens in their documents (B 1 T), and what is added to the score of each token (last) for each other one
+    (B 1 T T): 0 for those of its own document up to itself, which it sees, minus infinity for the rest.
+
+    dtype: that attention computes in. Attention makes such a matrix of any other mask, at each call, and keeps it for the
+    backward pass: this one is made once, and all layers keep the same.
+    """
     index = torch.arange(documents.shape[1], device=documents.device)
     begins = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0), value=True)
     first = torch.where(begins, index, 0).cummax(dim=1).values
-    same = documents[:, :, None] == documents[:, None, :]
-    return (index - first)[:, None], (same & (index[:, None] >= index))[:, None]
+    seen = (documents[:, :, None] == documents[:, None, :]) & (index[:, None] >= index)
+    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -math.inf)
+    return (index - first)[:, None], mask[:, None]
+
+
+def _computed_in(x: Tensor) -> torch.dtype:
+    """Type in which attention computes: under autocast that of the cast, whatever the residual stream has."""
+    device = x.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
 
 
 def rates(head_width: int, theta: float, scaling: RopeScaling | None, device: torch.device) -> Tensor:
