@@ -2,29 +2,32 @@
 
 import math
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import torch
-import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from support.launching import a_plan
-from support.processes import plan_file, run, start
+from support.processes import plan_file, run
 from trainyard.contract import env
 from trainyard.contract.exits import Exit
 from trainyard.contract.network import Alike, PodNetwork, encode_network
 from trainyard.contract.plan import Domain, Member, decode, encode
 from trainyard.contract.preflight import Finding, Preflight
+from trainyard.network import consistency
 from trainyard_trainer import report, train
 from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.preflight import exchange, judge
+from trainyard_trainer.preflight import apart, exchange, judge
+from trainyard_trainer.preflight import gang as preflight
 from trainyard_trainer.preflight.exchange import grow
 from trainyard_trainer.preflight.gang import PreflightFailed, prove
 from trainyard_trainer.preflight.judge import Exchange
-from trainyard_trainer.preflight.pairs import MAX_TURNS, common_depth, neighbours, partner, with_good
+from trainyard_trainer.preflight.pairs import MAX_TURNS, among_good, common_depth, neighbours, partner, with_good
 from trainyard_trainer.preflight.unlike import compare
 from trainyard_trainer.report import Reporter
 
@@ -33,7 +36,11 @@ SIZE = MIB // 2
 RATE = 20e6
 """Bytes a second that the pretended links have. The loopback interface is far above, a throttled rank far below."""
 ASKED = Preflight(
-    message_bytes=SIZE, expected_seconds=1.5 * SIZE / RATE, edge_bytes_per_second=(RATE,), budget_seconds=6.0
+    message_bytes=SIZE,
+    expected_seconds=1.5 * SIZE / RATE,
+    edge_bytes_per_second=(RATE,),
+    budget_seconds=6.0,
+    lost_seconds=20.0,
 )
 
 
@@ -41,23 +48,30 @@ def throttle(bytes_per_second):
     """This process is at the end of a slow link: whatever it takes part in lasts as long as the bytes do."""
 
     def slowed(call, factor):
-        def later(tensor, *arguments, **options):
-            time.sleep(factor * tensor.nbytes / bytes_per_second)
-            return call(tensor, *arguments, **options)
+        def later(group, value, *arguments):
+            time.sleep(factor * value.nbytes / bytes_per_second)
+            return call(group, value, *arguments)
 
         return later
 
-    exchange.dist.all_reduce = slowed(dist.all_reduce, 1.5)
-    exchange.dist.send, exchange.dist.recv = slowed(dist.send, 1.0), slowed(dist.recv, 1.0)
+    exchange._reduce = slowed(exchange._reduce, 1.5)
+    exchange._send, exchange._receive = slowed(exchange._send, 1.0), slowed(exchange._receive, 1.0)
 
 
-def proves(asked, slow=(), ranks=4, rate=RATE / 5, **plan):
-    """Work for a rank: meet, prove, and return what was found."""
+def lose():
+    """This process is at the end of a dead link: it takes part, and nothing that it sends or waits for comes."""
+    exchange._reduce = exchange._send = exchange._receive = lambda *_: time.sleep(100)
+
+
+def proves(asked, slow=(), ranks=4, rates=MappingProxyType({}), lost=(), **plan):
+    """Work for a rank: meet, prove, and return what was found. rates: of slow ranks that are not five times too slow."""
 
     def work(rank):
         meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), 60.0, lambda: False)
         if rank in slow:
-            throttle(rate)
+            throttle(rates.get(rank, RATE / 5))
+        if rank in lost:
+            lose()
         given = a_plan(nodes=ranks, preflight=asked, **plan)
         try:
             return prove(given, torch.device("cpu"), Reporter.from_environment(rank))
@@ -135,6 +149,32 @@ def test_only_nodes_that_have_not_passed_lately_are_measured(tmp_path):
     assert same(found).finding == Finding.PASSED
 
 
+def test_where_most_nodes_are_new_everybody_is_measured(tmp_path):
+    asked = replace(ASKED, nodes=(1, 2, 3))
+    found, _ = results(tmp_path, asked)
+    result = same(found)
+    assert result.finding == Finding.PASSED
+    assert result.message.startswith("an all-reduce of 512 KiB ran at ")
+    found, _ = results(tmp_path / "slow", asked, slow=(2,))
+    assert same(found).nodes == ("node-2",)
+
+
+UNKNOWN = replace(ASKED, expected_seconds=None, edge_bytes_per_second=())
+
+
+def test_a_new_node_is_compared_with_the_others_where_no_speed_is_known(tmp_path):
+    asked, all_alike = replace(UNKNOWN, nodes=(2,)), dict.fromkeys(range(4), RATE)
+    found, _ = results(tmp_path, asked, slow=range(4), rates=all_alike | {2: RATE / 5})
+    assert same(found).nodes == ("node-2",)
+    found, _ = results(tmp_path / "alike", asked, slow=range(4), rates=all_alike)
+    assert same(found).finding == Finding.PASSED
+
+
+def test_a_new_node_that_gets_nothing_through_never_passes(tmp_path):
+    found, _ = results(tmp_path, replace(UNKNOWN, lost_seconds=2.0, nodes=(2,)), lost=(2,))
+    assert same(found).nodes == ("node-2",)
+
+
 def test_a_gang_that_has_passed_lately_measures_nothing(tmp_path):
     found, _ = results(tmp_path, replace(ASKED, nodes=()), slow=range(4))
     assert same(found).finding == Finding.SKIPPED
@@ -174,21 +214,118 @@ def test_cases_45_and_50_ranks_that_are_not_those_of_the_plan_do_not_train(tmp_p
     assert [end.code for end in run(work, 2, tmp_path / "gang")] == [0, 0]
 
 
-def test_a_network_that_loses_everything_ends_the_gang(tmp_path):
-    asked = replace(ASKED, budget_seconds=2.0)
+LOSING = replace(ASKED, lost_seconds=2.0)
+
+
+@pytest.mark.parametrize(("ranks", "dead"), [(4, 1), (3, 2)])
+def test_the_node_whose_link_loses_everything_is_named(tmp_path, ranks, dead):
+    found, _ = results(tmp_path, LOSING, lost=(dead,), ranks=ranks)
+    result = same(found)
+    assert (result.finding, result.nodes) == (Finding.FAILED, (f"node-{dead}",))
+    assert f"node-{dead} reaches nothing with node-" in result.message
+    assert result.message.endswith("an all-reduce of up to 512 KiB did not come to an end in 2 s")
+
+
+def test_where_nobody_described_the_network_such_a_node_is_named_as_well(tmp_path):
+    asked = replace(LOSING, expected_seconds=None, edge_bytes_per_second=())
+    found, _ = results(tmp_path, asked, lost=(1,))
+    assert same(found).nodes == ("node-1",)
+
+
+def test_of_two_nodes_with_nothing_between_them_neither_is_to_blame(tmp_path):
+    found, _ = results(tmp_path, replace(LOSING, expected_seconds=None, edge_bytes_per_second=()), lost=(1,), ranks=2)
+    result = same(found)
+    assert (result.finding, result.nodes) == (Finding.FAILED, ())
+    assert result.message == "nothing gets through between node-0 and node-1, and which of them it is cannot be told"
+
+
+WATCHDOG_SECONDS = 8.0
+"""Of the pretended NCCL: what is stuck for longer takes the process down."""
+
+
+class Kernels:
+    """A group over NCCL, pretended: who sends to a dead link or waits for it is stuck in a kernel, without any error, until
+    the group is aborted. A process that does not abort it is ended by its watchdog."""
+
+    def __init__(self, group, dead):
+        self._group, self._dead, self._aborted = group, dead, threading.Event()
+
+    def allreduce(self, values, op):
+        return self._stuck() if self._dead else self._group.allreduce(values, op)
+
+    def send(self, values, rank, tag):
+        return self._stuck() if self._dead else self._group.send(values, rank, tag)
+
+    def recv(self, values, rank, tag):
+        return self._stuck() if self._dead else self._group.recv(values, rank, tag)
+
+    def _stuck(self):
+        if not self._aborted.wait(WATCHDOG_SECONDS):
+            os.abort()
+        raise RuntimeError("NCCL communicator was aborted")
+
+    def abort(self):
+        self._aborted.set()
+        self._group.abort()
+
+
+def test_over_nccl_the_node_of_a_lost_link_is_named_before_a_watchdog_ends_anybody(tmp_path):
+    """Only the waiting differs from gloo: the host waits for a kernel that no timeout of the group's ends."""
 
     def work(rank):
-        if rank == 1:
-            exchange.dist.all_reduce = lambda *_, **__: time.sleep(100)
-        return proves(asked)(rank)
+        made = apart.group
+        with_whom = []
 
-    gang = start(work, 4, tmp_path / "gang")
-    gang.until(lambda: all(any(isinstance(r, report.Failed) for r in gang.reports(n)) for n in (0, 2, 3)), 30.0)
-    gang.kill(1)
-    ended = gang.wait(20.0)
-    for end in (ended[0], ended[2], ended[3]):
-        assert end.result.finding == Finding.FAILED
-        assert "did not come to an end" in end.result.message
+        def group(store, mine, ranks, device, seconds):
+            dead = ranks > 2 or 1 in (rank, with_whom[-1])
+            return Kernels(made(store, mine, ranks, device, 10 * WATCHDOG_SECONDS), dead)
+
+        own = preflight._Gang._with
+
+        def pair(self, other, *arguments):
+            with_whom.append(other)
+            return own(self, other, *arguments)
+
+        apart.group, preflight._Gang._with = group, pair
+        return proves(LOSING)(rank)
+
+    ended = run(work, 4, tmp_path / "gang")
+    assert [end.code for end in ended] == [0] * 4, ended[0].output
+    result = same([end.result for end in ended])
+    assert (result.finding, result.nodes) == (Finding.FAILED, ("node-1",))
+
+
+def test_a_group_over_nccl_is_made_with_a_watchdog_that_ends_no_process(monkeypatch):
+    made = []
+
+    class Made:
+        class Options:
+            _timeout = None
+
+        def __init__(self, store, rank, ranks, options):
+            names = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_DUMP_ON_TIMEOUT")
+            made.append((*(os.environ.get(name) for name in names), options._timeout.total_seconds()))
+
+    monkeypatch.setattr(apart.dist, "ProcessGroupNCCL", Made, raising=False)
+    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3")
+    monkeypatch.delenv("TORCH_NCCL_DUMP_ON_TIMEOUT", raising=False)
+    apart._nccl(None, 0, 2)
+    assert made == [("0", "0", 3600.0)]
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
+    assert "TORCH_NCCL_DUMP_ON_TIMEOUT" not in os.environ
+
+
+def test_an_error_of_our_own_is_not_taken_for_a_lost_message():
+    def wrong(group):
+        raise ValueError("ours")
+
+    with pytest.raises(ValueError, match="ours"):
+        apart.within(5.0, torch.device("cpu"), lambda: Kernels(NoGroup(), dead=False), wrong)
+
+
+class NoGroup:
+    def abort(self):
+        pass
 
 
 def a_training(tmp_path, asked, slow=()):
@@ -305,6 +442,29 @@ def test_no_good_node_stands_in_two_pairs_of_a_turn(bad):
 # Judging
 
 
+@given(st.integers(2, 30), st.data())
+def test_each_new_node_is_measured_or_everybody_is(nodes, data):
+    fresh = data.draw(st.sets(st.integers(0, nodes - 1), min_size=1, max_size=nodes))
+    good = set(range(nodes)) - fresh
+    if len(good) >= len(fresh):  # else an all-reduce, or neighbours
+        (turn,) = with_good(a_plan(nodes=nodes), sorted(fresh), good)
+        assert {a for a, _ in turn} == fresh
+
+
+def test_good_nodes_are_compared_with_each_other_over_ways_as_long_as_a_new_ones():
+    assert among_good(tree(), ((4, 5),), {5, 6, 0}) == ((5, 6),)  # all of one leaf
+    assert among_good(tree(), ((4, 3),), {0, 3, 5}) == ((3, 5),)  # across leaves, as 4 and 3 are
+    assert among_good(tree(), ((4, 3),), {0, 1, 3}) == ()  # what is near would make 4 look slow
+
+
+def test_who_gets_nothing_through_is_suspect_whoever_is_asked_about():
+    assert judge.suspects({0: 1.0, 1: math.inf}, False, {1}) == (1,)
+    assert judge.suspects({0: math.inf, 1: 1.0, 2: 1.0}, True, {1}) == (0,)
+    assert judge.suspects({0: math.inf, 1: math.inf, 2: math.inf, 3: 1.0}, False) == (0, 1, 2)
+    assert judge.suspects({0: 1.0, 1: 2.5}, False, {1}, 1.0) == (1,)
+    assert judge.suspects({0: 1.0, 1: 2.5}, False, {1}) == ()  # nothing to compare with
+
+
 def pretended(plan, asked, slow, link=lambda a, b: 1.0):
     """The two rounds over pretended links: a pair is as fast as the slower of its nodes. Returns who is named."""
 
@@ -382,38 +542,24 @@ def found(**alike):
     return PodNetwork(alike=Alike(**alike))
 
 
-@pytest.mark.parametrize(
-    ("field", "usual", "other", "title"),
-    [
-        ("link_layer", "InfiniBand", "Ethernet", "link layer"),
-        ("adapters", 8, 7, "number of adapters"),
-        ("mtu", 4096, 1024, "MTU of adapters"),
-        ("family", "AF_INET", "AF_INET6", "address family"),
-        ("nccl", (2, 30, 7), (2, 29, 7), "NCCL version: 2.30.7 on 2 nodes, 2.29.7 on c"),
-    ],
-)
-def test_cases_23_and_24_a_difference_by_which_collectives_hang_is_fatal(field, usual, other, title):
-    said = compare({"a": found(**{field: usual}), "b": found(**{field: usual}), "c": found(**{field: other})})
-    assert said.nodes == ("c",)
-    assert said.fatal[0].startswith(title)
-
-
-def test_of_two_pods_that_differ_neither_is_to_blame():
-    said = compare({"a": found(adapters=8), "b": found(adapters=7)})
-    assert said.fatal
-    assert said.nodes == ()
-
-
-def test_what_only_costs_is_a_warning():
-    said = compare({"a": found(rate_gbps=400.0, interface_mtu=1500), "b": found(rate_gbps=200.0, interface_mtu=9000)})
-    assert said.fatal == ()
-    assert len(said.warnings) == 2
-    (one,) = compare({"a": found(gpudirect=True), "b": found(gpudirect=True), "c": found(gpudirect=False)}).warnings
-    assert one == "GPUDirect: on on 2 nodes, off on c; the slowest sets the pace"
+def test_a_difference_by_which_collectives_hang_is_fatal_and_one_that_costs_is_told():
+    said = compare({"a": found(nccl=(2, 30, 7)), "b": found(nccl=(2, 30, 7)), "c": found(nccl=(2, 29, 7))})
+    assert said.fatal == ("NCCL version: 2.30.7 on 2 nodes, 2.29.7 on c; NCCL refuses to start",)
+    assert (said.nodes, said.costly) == (("c",), ())
+    said = compare({"a": found(gpudirect=True), "b": found(gpudirect=True), "c": found(gpudirect=False)})
+    assert said.costly == ("GPUDirect: on on 2 nodes, off on c; the slowest sets the pace",)
+    assert (said.nodes, said.fatal) == ((), ())
 
 
 def test_what_a_pod_could_not_tell_says_nothing():
     assert compare({"a": found(nccl=(2, 30, 7)), "b": found(), "c": PodNetwork()}) == compare({})
+
+
+@given(st.lists(st.sampled_from([400.0, 200.0]), min_size=2, max_size=5), st.lists(st.sampled_from([8, 7]), min_size=5))
+def test_workers_and_operator_say_the_same_of_a_difference(rates, adapters):
+    of = {f"node-{n}": found(rate_gbps=rate, adapters=adapters[n]) for n, rate in enumerate(rates)}
+    reports = [consistency.Report(node, rank, one.alike) for rank, (node, one) in enumerate(of.items())]
+    assert compare(of) == consistency.compare(reports, roce=False)
 
 
 def test_a_node_with_a_fault_of_its_own_is_to_blame():

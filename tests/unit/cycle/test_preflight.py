@@ -16,6 +16,7 @@ from trainyard.cycle import actions as act
 from trainyard.lifecycle import deadlines
 from trainyard.planner.collectives import Collective, bus_factor
 from trainyard.world.records import Fabric
+from unit.planner.measured import SYSTEMS
 
 KIND = "node.kubernetes.io/instance-type"
 
@@ -73,6 +74,33 @@ def test_a_gang_is_expected_to_be_as_fast_as_its_plan_predicts(cluster: Pretend)
     assert found.edge_bytes_per_second[0] < found.edge_bytes_per_second[2] * 1.001
     assert all(edge > 0 for edge in found.edge_bytes_per_second)
     assert found.alone
+
+
+def test_a_fast_network_is_measured_by_a_message_at_which_the_model_is_right(cluster: Pretend) -> None:
+    for node in cluster.nodes.values():
+        node.labels.update({KIND: "p6-b200.48xlarge", "nvidia.com/gpu.product": "NVIDIA-B200"})  # type: ignore[attr-defined]
+    cluster.submit("train", 4, processesPerNode=8)
+    running(cluster)
+    found = asked(cluster)
+    assert found.message_bytes == 2**30
+    assert found.expected_seconds is not None
+    bus = bus_factor(Collective.ALL_REDUCE, 32) * found.message_bytes / found.expected_seconds
+    assert bus == pytest.approx(dict(SYSTEMS["4 x p6-b200.48xlarge"].rows)[2**30] * 1e9, rel=0.1)
+
+
+def test_a_message_is_lost_only_after_longer_than_it_should_take_and_the_network_needs_to_repeat_it(
+    cluster: Pretend,
+) -> None:
+    cluster.submit("train", 8)
+    running(cluster)
+    assert 30 < asked(cluster).lost_seconds < 35
+    cluster.delete_job("train")
+    described(cluster, leaf="8Mbps", spine="8Mbps")
+    cluster.submit("slow", 8)
+    running(cluster, name="slow")
+    found = asked(cluster, name="slow")
+    assert found.expected_seconds is not None
+    assert found.lost_seconds > 30 + 5 * found.expected_seconds > 60
 
 
 def test_of_ways_up_that_nobody_described_no_speed_is_demanded(cluster: Pretend) -> None:
@@ -316,7 +344,7 @@ def test_what_only_costs_is_a_warning(cluster: Pretend) -> None:
     network = cluster.status("train").network
     assert network is not None
     line = next(line for line in network.warnings if "Gb/s of each adapter" in line)
-    assert "200.0 on a1" in line
+    assert "200 on a1" in line
     assert [m for _, reason, m in cluster.events if reason == Reason.NODES_UNLIKE] == [line]
 
 

@@ -13,7 +13,7 @@ from support.rendering import a_job
 from trainyard.contract import matcher
 from trainyard.contract.network import Alike
 from trainyard.network.choice import Unclear, choose_network
-from trainyard.network.consistency import Report, at_start
+from trainyard.network.consistency import Report, compare
 from trainyard.network.profiles import profiles
 from trainyard.render.pod import trial_pod
 
@@ -39,8 +39,13 @@ def report(rank=0, **changes):
     return Report(f"n-{rank}", rank, replace(ALIKE, **changes))
 
 
+def at_start(reports, **of_network):
+    found = compare(reports, **of_network)
+    return [*found.fatal, *found.costly]
+
+
 def reported(**of_second):
-    return list(at_start([report(), report(1, **of_second)], roce=True))
+    return at_start([report(), report(1, **of_second)], roce=True)
 
 
 def test_case_01_no_gid_index_but_the_address_family_by_which_the_right_row_is_found():

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 from support.networks import GPU, a_fabric, a_spec, annotated, derived, on, some_nodes
+from trainyard.contract.alike import Unlike
 from trainyard.contract.network import Alike
-from trainyard.network.consistency import Report, Unlike, at_start, before_admission, compare
+from trainyard.network.consistency import Report, before_admission, compare
 from trainyard.network.container import pod_of
 
 GANG = [
@@ -38,7 +39,7 @@ def told(nodes, fabric=None, /, **spec):
 
 def test_nodes_alike_are_told_nothing():
     assert told(some_nodes(4, "p5.48xlarge", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})) == []
-    assert list(at_start(GANG, roce=True)) == []
+    assert compare(GANG, roce=True) == Unlike()
 
 
 def test_different_machines_of_one_network_differ_in_adapters_and_rates():
@@ -94,7 +95,8 @@ def test_it_matters_only_for_gangs_of_accelerators(spec):
 )
 def test_one_pod_that_differs_is_named(field, value, what):
     gang = [*GANG[:3], but(GANG[3], **{field: value})]
-    lines = list(at_start(gang, roce=True))
+    found = compare(gang, roce=True)
+    lines = [*found.fatal, *found.costly]
     assert [line.partition(":")[0] for line in lines] == [what]
     assert "on n-3;" in lines[0]
 
@@ -116,7 +118,7 @@ def test_the_one_that_would_hang_the_gang_is_to_blame(field, value, hangs):
     gang = [*GANG[:3], but(GANG[3], **{field: value})]
     found = compare(gang, roce=True)
     assert (bool(found.fatal), found.nodes) == (hangs, ("n-3",) if hangs else ())
-    assert sorted((*found.fatal, *found.costly)) == sorted(at_start(gang, roce=True))
+    assert bool(found.costly) is not hangs
 
 
 def test_of_two_halves_neither_is_to_blame():
@@ -131,7 +133,7 @@ def test_of_two_halves_neither_is_to_blame():
     "field", ["link_layer", "adapters", "rate_gbps", "mtu", "family", "nccl", "gpudirect", "interface_mtu"]
 )
 def test_what_a_pod_could_not_tell_is_held_against_nobody(field):
-    assert list(at_start([*GANG[:3], but(GANG[3], **{field: None})], roce=True)) == []
+    assert compare([*GANG[:3], but(GANG[3], **{field: None})], roce=True) == Unlike()
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_what_a_pod_could_not_tell_is_held_against_nobody(field):
     ],
 )
 def test_what_an_old_library_gets_wrong(nccl, options, says):
-    lines = list(at_start([but(report, nccl=nccl) for report in GANG], **options))
+    lines = compare([but(report, nccl=nccl) for report in GANG], **options).costly
     assert any(says in line for line in lines)
     assert all(line.startswith(f"NCCL {'.'.join(map(str, nccl))}:") for line in lines)
 

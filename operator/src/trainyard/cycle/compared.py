@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from trainyard.contract.alike import Unlike
 from trainyard.lifecycle.gang import Gang
 from trainyard.network.choice import likeliest
-from trainyard.network.consistency import Report, Unlike, compare
+from trainyard.network.consistency import Report, compare
 from trainyard.network.container import pod_of
 from trainyard.network.derive import settings_for
 from trainyard.network.profiles.model import Transport

@@ -63,13 +63,13 @@ def all_reduce(group: dist.ProcessGroup, device: torch.device) -> Callable[[int]
 
     def once(size: int) -> float:
         message = torch.zeros(size // FLOAT_BYTES, device=device)
-        dist.all_reduce(torch.zeros(1, device=device), group=group)  # all begin together
+        _reduce(group, torch.zeros(1, device=device))  # all begin together
         _wait(device)
         began = time.perf_counter()
-        dist.all_reduce(message, group=group)
+        _reduce(group, message)
         _wait(device)
         seconds = torch.tensor([time.perf_counter() - began], dtype=torch.float64, device=device)
-        dist.all_reduce(seconds, op=dist.ReduceOp.MAX, group=group)
+        _reduce(group, seconds, dist.ReduceOp.MAX)
         return float(seconds)
 
     return once
@@ -80,45 +80,54 @@ WAYS: Final = 2
 
 
 def with_peer(group: dist.ProcessGroup, rank: int, peer: int, device: torch.device) -> Callable[[int], float]:
-    """So many bytes to another rank, then as many from it; the time of the slower way, until the other has said that all is
-    there: what is sent is soon in buffers, and not yet on the other side."""
-
-    def send(value: torch.Tensor) -> None:
-        dist.send(value, peer, group)
-
-    def receive(value: torch.Tensor) -> None:
-        dist.recv(value, peer, group)
+    """So many bytes to another rank of the group, then as many from it; the time of the slower way, until the other has said that
+    all is there: what is sent is soon in buffers, and not yet on the other side."""
 
     def timed(message: torch.Tensor, word: torch.Tensor) -> float:
         began = time.perf_counter()
-        send(message)
-        receive(word)
+        _send(group, message, peer)
+        _receive(group, word, peer)
         _wait(device)
         return time.perf_counter() - began
 
     def answered(message: torch.Tensor, word: torch.Tensor) -> None:
-        receive(message)
+        _receive(group, message, peer)
         _wait(device)
-        send(word)
+        _send(group, word, peer)
 
     def once(size: int) -> float:
         message, word = torch.zeros(size // FLOAT_BYTES, device=device), torch.zeros(1, device=device)
         mine, theirs = (torch.zeros(1, dtype=torch.float64, device=device) for _ in range(2))
         if rank < peer:
-            receive(word)  # the other may still be with another
+            _receive(group, word, peer)  # the other may still be with another
             mine += timed(message, word)
             answered(message, word)
-            send(mine)
-            receive(theirs)
+            _send(group, mine, peer)
+            _receive(group, theirs, peer)
         else:
-            send(word)
+            _send(group, word, peer)
             answered(message, word)
             mine += timed(message, word)
-            receive(theirs)
-            send(mine)
+            _receive(group, theirs, peer)
+            _send(group, mine, peer)
         return max(float(mine), float(theirs))
 
     return once
+
+
+# By the group's own methods: those of torch.distributed know only groups that all ranks have made together.
+
+
+def _reduce(group: dist.ProcessGroup, value: torch.Tensor, op: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> None:
+    group.allreduce([value], op).wait()
+
+
+def _send(group: dist.ProcessGroup, value: torch.Tensor, rank: int) -> None:
+    group.send([value], rank, 0).wait()
+
+
+def _receive(group: dist.ProcessGroup, value: torch.Tensor, rank: int) -> None:
+    group.recv([value], rank, 0).wait()
 
 
 def _wait(device: torch.device) -> None:

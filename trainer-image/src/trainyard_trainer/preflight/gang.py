@@ -1,18 +1,17 @@
 """The preflight of a gang, called by all ranks once they have met.
 
 Rank 0 judges and the others wait for its word, all through the store. First what pods found of themselves is compared. Then one
-all-reduce is timed against the model's prediction; where it is too slow, pairs of nodes exchange messages in two rounds, and who
-is slow with everybody is named.
+all-reduce is timed against the model's prediction; where it is too slow or does not end, pairs of nodes exchange messages in two
+rounds, and who is slow with everybody is named. Where few nodes are new, and the others passed lately, pairs are all there is.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -21,16 +20,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 from trainyard.contract import env
+from trainyard.contract.alike import Unlike
 from trainyard.contract.codec import ContractError, dumps, loads
 from trainyard.contract.network import PodNetwork, decode_network, encode_network
 from trainyard.contract.plan import Plan
 from trainyard.contract.preflight import Finding, Preflight, PreflightResult
 
-from trainyard_trainer.preflight import exchange, judge, pairs
+from trainyard_trainer.preflight import apart, exchange, judge, pairs
 from trainyard_trainer.preflight.exchange import WAYS, Timed
 from trainyard_trainer.preflight.judge import Exchange, Verdict
 from trainyard_trainer.preflight.pairs import Turns
-from trainyard_trainer.preflight.unlike import Compared, compare
+from trainyard_trainer.preflight.unlike import compare
 from trainyard_trainer.report import Reporter
 
 log = logging.getLogger("trainyard_trainer.preflight")
@@ -39,10 +39,10 @@ ALL_REDUCE_SHARE: Final = 0.25
 """Of the time, for the all-reduce."""
 TURN_SHARE: Final = 0.1
 """Of the time, for one turn of pairs; two rounds have six at most."""
-STUCK_SHARE: Final = 0.5
-"""Of the time, until a message that does not get through is given up."""
+LOST_SHARE: Final = 0.5
+"""Of the time until a message counts as lost, for a pair: that one is lost is known then, and it remains to tell whose."""
 GRACE_SECONDS: Final = 5.0
-"""Beyond the time, until a rank no longer waits for the others' word."""
+"""Beyond the time, until a rank no longer waits for the others, and once more until it no longer waits for rank 0's word."""
 LEAVE_SECONDS: Final = 2.0
 """How long rank 0, which holds the store, waits for the others to have read the verdict before it leaves."""
 POLL_SECONDS: Final = 0.01
@@ -68,7 +68,7 @@ def prove(
     report.preflight(result)
     if gang.rank == 0:
         log.info("preflight %s in %.1f s: %s", result.finding, result.seconds, result.message)
-        for message in gang.compared.warnings:
+        for message in gang.compared.costly:
             report.warned("NodesUnlike", message)
         if result.finding == Finding.WARNED:
             report.warned("NetworkSlow", result.message)
@@ -88,12 +88,10 @@ class _Gang:
         self.rank, self.ranks = dist.get_rank(), dist.get_world_size()
         self.processes = plan.processes_per_node
         self.node, self.local = divmod(self.rank, self.processes)
-        self.compared = Compared()
+        self.compared = Unlike()
         self._store: Store = PrefixStore("preflight", _get_default_store())
         self._began = time.monotonic()
-        self._until = self._began + asked.budget_seconds
         self._network = _found(environment)
-        self._broken = False
 
     def run(self) -> PreflightResult:
         """Compare, then measure."""
@@ -106,13 +104,7 @@ class _Gang:
             return self._result(Verdict(Finding.FAILED, "; ".join(self.compared.fatal), nodes))
         if self.asked.nodes == ():
             return self._result(Verdict(Finding.SKIPPED, "all nodes have passed lately"))
-        group = dist.new_group(timeout=timedelta(seconds=STUCK_SHARE * self.asked.budget_seconds))
-        assert isinstance(group, dist.ProcessGroup)
-        try:
-            return self._measure(group)
-        finally:
-            if not self._broken:
-                dist.destroy_process_group(group)
+        return self._measure()
 
     def leave(self) -> None:
         """Before a rank ends: rank 0 takes the store with it, and the others may not have read the verdict yet."""
@@ -123,84 +115,146 @@ class _Gang:
 
     # What pods found of themselves
 
-    def _compare(self) -> Compared:
+    def _compare(self) -> Unlike:
         if self.local == 0:
             self._store.set(f"found/{self.node}", encode_network(self._network) if self._network is not None else "")
         if self.rank == 0:
-            said = self._gather([f"found/{node}" for node in range(len(self.plan.members))])
+            keys = [f"found/{node}" for node in range(len(self.plan.members))]
+            said = self._gather(keys, self.asked.budget_seconds)
             found = {}
             for member, text in zip(self.plan.members, said, strict=True):
                 if text:
                     found[member.node] = decode_network(text)
             self._say("compared", dumps(compare(found)))
-        return loads(Compared, self._hear("compared"))
+        return loads(Unlike, self._hear("compared", self.asked.budget_seconds + GRACE_SECONDS))
 
     # Measuring
 
-    def _measure(self, group: dist.ProcessGroup) -> PreflightResult:
-        asked, timed, total = self.asked, None, ""
-        if asked.nodes is None and asked.expected_seconds is not None:
-            timed = self._try(exchange.all_reduce(group, self.device), ALL_REDUCE_SHARE)
-            if timed is None:
-                stuck = f"an all-reduce of up to {judge.size(asked.message_bytes)} did not come to an end"
-                return self._result(Verdict(Finding.FAILED, stuck))
-            ratio = asked.expected_seconds * timed.bytes / asked.message_bytes / timed.seconds
-            total = self._total(timed, ratio)
-            finding = judge.by_ratio(ratio)
+    def _measure(self) -> PreflightResult:
+        asked, nodes = self.asked, range(len(self.plan.members))
+        fresh = nodes if asked.nodes is None else asked.nodes
+        good = sorted(set(nodes).difference(fresh))
+        if len(good) < len(fresh):
+            good = []  # not each can have one of them at a time, and all wait meanwhile: to measure everybody takes no longer
+        timed, total = None, ""
+        if not good and asked.expected_seconds is not None:
+            timed = self._all_reduce()
+            total, finding = self._of_all(timed)
             if finding is not Finding.FAILED:
                 return self._result(Verdict(finding, total), timed)
-        nodes = range(len(self.plan.members))
-        fresh = frozenset(nodes if asked.nodes is None else asked.nodes)
-        known_good = [node for node in nodes if node not in fresh]
-        first = pairs.with_good(self.plan, sorted(fresh), known_good) if known_good else pairs.neighbours(len(nodes))
-        exchanges = self._round(group, "first", first)
-        suspects = self._suspects(exchanges, known_good)
-        good = known_good or [node for node in nodes if node not in suspects]
-        second = pairs.with_good(self.plan, suspects, good, [pair for turn in first for pair in turn])
-        exchanges = (*exchanges, *self._round(group, "second", second))
+        first = self._first(sorted(fresh), good) if good else pairs.neighbours(len(nodes))
+        exchanges = self._round("first", first)
+        suspects = self._suspects(exchanges, good)
+        partners = [node for node in good or nodes if node not in suspects]
+        second = pairs.with_good(self.plan, suspects, partners, [pair for turn in first for pair in turn])
+        exchanges = (*exchanges, *self._round("second", second))
         again = {node for turn in second for pair in turn for node in pair}
-        slow = tuple(node for node in self._suspects(exchanges, known_good) if node in suspects and node in again)
-        return self._result(self._judged(slow, suspects, exchanges, total), timed, exchanges)
+        slow = tuple(node for node in self._suspects(exchanges, good) if node in suspects and node in again)
+        verdict = self._judged(slow, suspects, exchanges, total, stuck=bool(total) and timed is None)
+        return self._result(verdict, timed, exchanges)
 
-    def _suspects(self, exchanges: Sequence[Exchange], known_good: Sequence[int]) -> tuple[int, ...]:
+    def _first(self, fresh: Sequence[int], good: Sequence[int]) -> Turns:
+        """Each fresh node with one that passed lately; where speeds are not known, those with each other, to compare."""
+        first = pairs.with_good(self.plan, fresh, good)
+        to_compare = () if self.asked.edge_bytes_per_second else pairs.among_good(self.plan, first[0], good)
+        return (*first, to_compare) if to_compare else first
+
+    def _suspects(self, exchanges: Sequence[Exchange], good: Sequence[int]) -> tuple[int, ...]:
         of = judge.best(self.plan, self.asked, exchanges)
         rated = bool(self.asked.edge_bytes_per_second)
-        return judge.suspects(of, rated, frozenset(of).difference(known_good) if known_good else None)
+        if not good:
+            return judge.suspects(of, rated)
+        known = judge.usual(self.plan, self.asked, exchanges, good)
+        return judge.suspects(of, rated, frozenset(of).difference(good), known)
 
     def _judged(
-        self, slow: Sequence[int], suspects: Sequence[int], exchanges: Sequence[Exchange], total: str
+        self, slow: Sequence[int], suspects: Sequence[int], exchanges: Sequence[Exchange], total: str, *, stuck: bool
     ) -> Verdict:
+        """total: what came of the all-reduce, "" where there was none. stuck: it did not end."""
         if slow:
             return judge.blame(self.plan, slow, exchanges, total)
+        if stuck or any(exchange.bytes_per_second <= 0.0 for exchange in exchanges):
+            return judge.cut(self.plan, exchanges, total)
         if total:
             return judge.nobody(self.plan, self.asked, suspects, exchanges, total)
         return Verdict(Finding.PASSED, f"{len(exchanges)} pairs of nodes were measured, and none is slow")
 
-    def _round(self, group: dist.ProcessGroup, name: str, turns: Turns) -> tuple[Exchange, ...]:
+    def _all_reduce(self) -> Timed | None:
+        """Over the whole gang, the same on all ranks; None where it did not come to an end on each."""
+        asked, device = self.asked, self.device
+        until = time.monotonic() + asked.lost_seconds + apart.FREED + GRACE_SECONDS
+        timed = apart.within(
+            asked.lost_seconds,
+            device,
+            lambda: apart.group(
+                PrefixStore("all-reduce", self._store), self.rank, self.ranks, device, asked.lost_seconds
+            ),
+            lambda group: exchange.grow(
+                exchange.all_reduce(group, device), asked.message_bytes, ALL_REDUCE_SHARE * asked.budget_seconds
+            ),
+        )
+        self._store.add("stuck" if timed is None else "through", 1)
+        if self.rank == 0:
+            while self._ended() < self.ranks and time.monotonic() < until:
+                time.sleep(POLL_SECONDS)
+            self._say("all-reduce", "through" if self._store.add("through", 0) == self.ranks else "stuck")
+        return timed if self._hear("all-reduce", _left(until) + GRACE_SECONDS) == "through" else None
+
+    def _ended(self) -> int:
+        """How many ranks know how the all-reduce ended for them."""
+        return self._store.add("through", 0) + self._store.add("stuck", 0)
+
+    def _round(self, name: str, turns: Turns) -> tuple[Exchange, ...]:
         """What all pairs of a round reached, the same on all ranks. Nobody's time is spent on a round without pairs."""
         if not turns:
             return ()
+        lost_seconds = LOST_SHARE * self.asked.lost_seconds
+        until = time.monotonic() + len(turns) * (lost_seconds + apart.FREED) + GRACE_SECONDS
         mine = []
-        for turn in turns:
+        for number, turn in enumerate(turns):
             other = pairs.partner(turn, self.node)
             if other is not None:
-                peer = other * self.processes + self.local
-                timed = self._try(exchange.with_peer(group, self.rank, peer, self.device), TURN_SHARE, WAYS)
-                mine.append(timed.bytes_per_second if timed is not None else 0.0)
+                mine.append(self._with(other, f"{name}/{number}", lost_seconds, until))
         if mine:
             self._store.set(f"{name}/{self.rank}", json.dumps(mine))
         if self.rank == 0:
-            self._say(name, json.dumps(self._collected(name, turns)))
-        return tuple(Exchange(a, b, speed) for a, b, speed in json.loads(self._hear(name)))
+            self._say(name, json.dumps(self._collected(name, turns, _left(until))))
+        said = self._hear(name, _left(until) + GRACE_SECONDS)
+        return tuple(Exchange(a, b, speed) for a, b, speed in json.loads(said))
 
-    def _collected(self, name: str, turns: Turns) -> list[tuple[int, int, float]]:
+    def _with(self, other: int, turn: str, lost_seconds: float, until: float) -> float:
+        """Bytes a second that this process and its like on another node reach; 0: nothing gets through. Both begin together: the
+        other may be stuck with another still, and is waited for until the round should be over."""
+        device, peer = self.device, other * self.processes + self.local
+        low, high = sorted((self.rank, peer))
+        store = PrefixStore(f"{turn}/{low}-{high}", self._store)
+        store.set(str(self.rank), "")
+        try:
+            store.wait([str(peer)], timedelta(seconds=_left(until)))
+        except dist.DistError:
+            return 0.0
+        mine = int(self.rank == high)
+        timed = apart.within(
+            lost_seconds,
+            device,
+            lambda: apart.group(store, mine, 2, device, lost_seconds),
+            lambda group: exchange.grow(
+                exchange.with_peer(group, mine, 1 - mine, device),
+                self.asked.message_bytes,
+                TURN_SHARE * self.asked.budget_seconds,
+                WAYS,
+            ),
+        )
+        return timed.bytes_per_second if timed is not None else 0.0
+
+    def _collected(self, name: str, turns: Turns, seconds: float) -> list[tuple[int, int, float]]:
         """Processes of a node share its interfaces: together they are as fast as the slowest of them times their number."""
         ranks = sorted(
             node * self.processes + local
             for node in {node for turn in turns for pair in turn for node in pair}
             for local in range(self.processes)
         )
-        said = dict(zip(ranks, self._gather([f"{name}/{rank}" for rank in ranks]), strict=True))
+        said = dict(zip(ranks, self._gather([f"{name}/{rank}" for rank in ranks], seconds), strict=True))
         left = {rank: list(json.loads(text)) if text else [] for rank, text in said.items()}
         found = []
         for turn in turns:
@@ -213,29 +267,26 @@ class _Gang:
                 found.append((a, b, min(reached) * self.processes))
         return found
 
-    def _try(self, once: Callable[[int], float], share: float, times: int = 1) -> Timed | None:
-        """None where it did not get through; the group is of no use then."""
-        if self._broken:
-            return None
-        try:
-            return exchange.grow(once, self.asked.message_bytes, share * self.asked.budget_seconds, times)
-        except (RuntimeError, dist.DistError) as error:
-            log.warning("rank %s: %s", self.rank, error)
-            self._broken = True
-            return None
-
     # What comes of it
 
     def _bus(self, bytes_per_second: float) -> float:
         """Bus bandwidth of an all-reduce: what each interface carries (nccl-tests, PERFORMANCE.md)."""
         return 2 * (self.ranks - 1) / self.ranks * bytes_per_second
 
-    def _total(self, timed: Timed, ratio: float) -> str:
-        reached, size = self._bus(timed.bytes_per_second), judge.size(timed.bytes)
-        return (
-            f"an all-reduce of {size} ran at {judge.speed(reached)} of bus bandwidth, {ratio:.2f} of the "
+    def _of_all(self, timed: Timed | None) -> tuple[str, Finding]:
+        """What an all-reduce of the whole gang shows."""
+        asked = self.asked
+        if timed is None:
+            size = judge.size(asked.message_bytes)
+            return f"an all-reduce of up to {size} did not come to an end in {asked.lost_seconds:.0f} s", Finding.FAILED
+        assert asked.expected_seconds is not None
+        ratio = asked.expected_seconds * timed.bytes / asked.message_bytes / timed.seconds
+        reached = self._bus(timed.bytes_per_second)
+        total = (
+            f"an all-reduce of {judge.size(timed.bytes)} ran at {judge.speed(reached)} of bus bandwidth, {ratio:.2f} of the "
             f"{judge.speed(reached / ratio)} predicted"
         )
+        return total, judge.by_ratio(ratio)
 
     def _result(
         self, verdict: Verdict, timed: Timed | None = None, exchanges: Sequence[Exchange] = ()
@@ -255,21 +306,27 @@ class _Gang:
 
     # Through the store
 
-    def _gather(self, keys: Sequence[str]) -> list[str]:
+    def _gather(self, keys: Sequence[str], seconds: float) -> list[str]:
         """What ranks have said; empty for those that have not within the time."""
-        with contextlib.suppress(dist.DistError):
-            self._store.wait(list(keys), timedelta(seconds=max(self._until - time.monotonic(), 0.1)))
-        there = [key for key in keys if self._store.check([key])]
+        there = list(keys)
+        try:
+            self._store.wait(there, timedelta(seconds=seconds))
+        except dist.DistError:
+            there = [key for key in keys if self._store.check([key])]
         said = dict(zip(there, self._store.multi_get(there), strict=True)) if there else {}
         return [said.get(key, b"").decode() for key in keys]
 
     def _say(self, key: str, text: str) -> None:
         self._store.set(f"word/{key}", text)
 
-    def _hear(self, key: str) -> str:
-        """Rank 0's word. DistStoreError where it does not come."""
-        self._store.wait([f"word/{key}"], timedelta(seconds=max(self._until - time.monotonic(), 0.1) + GRACE_SECONDS))
+    def _hear(self, key: str, seconds: float) -> str:
+        """Rank 0's word. DistStoreError where it does not come in time."""
+        self._store.wait([f"word/{key}"], timedelta(seconds=seconds))
         return self._store.get(f"word/{key}").decode()
+
+
+def _left(until: float) -> float:
+    return max(until - time.monotonic(), 0.1)
 
 
 def _found(environment: Mapping[str, str]) -> PodNetwork | None:

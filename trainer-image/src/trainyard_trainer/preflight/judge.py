@@ -70,25 +70,39 @@ def best(plan: Plan, asked: Preflight, exchanges: Iterable[Exchange]) -> dict[in
     return dict(found)
 
 
-def suspects(of: Mapping[int, float], rated: bool, among: Collection[int] | None = None) -> tuple[int, ...]:
-    """Nodes that take more than twice the median; where speeds are known, more than twice what they should as well.
+def suspects(
+    of: Mapping[int, float], rated: bool, among: Collection[int] | None = None, known: float | None = None
+) -> tuple[int, ...]:
+    """Nodes that take more than twice the median; where speeds are known, more than twice what they should as well; and whoever
+    gets nothing through.
 
-    among: those that are measured; None: all. The others passed lately, and say nothing about the median.
+    among: those that are measured; None: all. The others passed lately: where speeds are not known, what they take with each
+    other is the measure (`known`; None: no two of them were measured).
     """
     if not of:
         return ()
-    usual = median_low(sorted(of.values())) if among is None else 1.0
-    limit = SLOW_FACTOR * (max(usual, 1.0) if rated else usual)
-    if among is not None and not rated:
-        return ()  # one measured node alone is neither fast nor slow
-    return tuple(node for node in sorted(of) if of[node] > limit and (among is None or node in among))
+    usual = median_low(sorted(of.values())) if among is None else known
+    if rated:
+        limit = SLOW_FACTOR * max(usual or 1.0, 1.0) if among is None else SLOW_FACTOR
+    else:
+        limit = SLOW_FACTOR * usual if usual is not None else math.inf
+    return tuple(
+        node for node in sorted(of) if math.isinf(of[node]) or (of[node] > limit and (among is None or node in among))
+    )
+
+
+def usual(plan: Plan, asked: Preflight, exchanges: Iterable[Exchange], good: Collection[int]) -> float | None:
+    """The median slowness of pairs of good nodes that got through; None without one."""
+    found = [slowness(plan, asked, e) for e in exchanges if e.a in good and e.b in good and e.bytes_per_second > 0.0]
+    return median(found) if found else None
 
 
 def edges(plan: Plan, asked: Preflight, exchanges: Sequence[Exchange]) -> tuple[float, ...]:
-    """The median of what pairs reached, by depth; 0 where there was no pair."""
+    """The median of what pairs reached, by depth; 0 where no pair got anything through."""
     found: dict[int, list[float]] = defaultdict(list)
     for exchange in exchanges:
-        found[common_depth(plan, exchange.a, exchange.b)].append(exchange.bytes_per_second)
+        if exchange.bytes_per_second > 0.0:
+            found[common_depth(plan, exchange.a, exchange.b)].append(exchange.bytes_per_second)
     depths = max(len(asked.edge_bytes_per_second), len(plan.levels) + 1)
     return tuple(median(found[depth]) if found[depth] else 0.0 for depth in range(depths))
 
@@ -108,6 +122,18 @@ def blame(plan: Plan, slow: Sequence[int], exchanges: Sequence[Exchange], total:
         parts.append(f"{name(plan, node)} reaches {' and '.join(own)}")
     more = f" and {len(slow) - 8} more" if len(slow) > 8 else ""
     return Verdict(Finding.FAILED, f"{'; '.join(parts)}{more}{usual}{total}", tuple(slow))
+
+
+def cut(plan: Plan, exchanges: Sequence[Exchange], total: str) -> Verdict:
+    """Something does not get through, and no node is to blame. exchanges: those of nodes that nothing is known against."""
+    lost = [e for e in exchanges if e.bytes_per_second <= 0.0]
+    if lost:
+        named = " and ".join(f"between {name(plan, e.a)} and {name(plan, e.b)}" for e in lost[:4])
+        more = f" and {len(lost) - 4} more pairs" if len(lost) > 4 else ""
+        why = f"nothing gets through {named}{more}, and which of them it is cannot be told"
+    else:
+        why = f"each of the {len(exchanges)} pairs of nodes that were measured gets through by itself"
+    return Verdict(Finding.FAILED, "; ".join(filter(None, (why, total))))
 
 
 def nobody(plan: Plan, asked: Preflight, cleared: Sequence[int], exchanges: Sequence[Exchange], total: str) -> Verdict:

@@ -16,7 +16,7 @@ Pair = tuple[int, int]
 Turns = tuple[tuple[Pair, ...], ...]
 
 MAX_TURNS: Final = 3
-"""Of a round. Suspects for whom that is not enough are not measured again, and not named."""
+"""Of a round with good nodes. Suspects for whom that is not enough are not measured again, and not named."""
 
 
 def neighbours(nodes: int) -> Turns:
@@ -47,6 +47,20 @@ def with_good(plan: Plan, suspects: Sequence[int], good: Collection[int], before
             left.remove(suspect)
         turns.append(tuple(turn))
     return tuple(turns)
+
+
+def among_good(plan: Plan, turn: Sequence[Pair], good: Collection[int]) -> tuple[Pair, ...]:
+    """Good nodes of a turn with each other, as a measure for their suspects: each with one that is as far from it as its suspect,
+    or further. What is near would make a suspect behind a slower way look slow."""
+    free, found = set(good), list[Pair]()
+    for suspect, node in turn:
+        depth = common_depth(plan, suspect, node)
+        others = [other for other in free if other != node and common_depth(plan, node, other) <= depth]
+        if node in free and others:
+            other = min(others, key=lambda one: (-common_depth(plan, node, one), abs(one - node), one))
+            free -= {node, other}
+            found.append((node, other))
+    return tuple(found)
 
 
 def common_depth(plan: Plan, a: int, b: int) -> int:
