@@ -302,6 +302,46 @@ async def test_an_event_that_is_said_often_is_one_event_with_a_count(desk):
     await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_note_that_is_longer_in_bytes_than_in_characters_is_cut_and_not_lost(desk):
+    task = asyncio.create_task(desk.recorder.run())
+    said = "\u4e2d" * 1000
+    await desk.done(Announce(desk.namespace, "train", desk.uid, "Normal", "GangStarted", said))
+
+    async def messages() -> list[str]:
+        found = await desk.api.list("Event", desk.namespace)
+        return [event["message"] for event in found if event["involvedObject"].get("uid") == desk.uid]
+
+    (cut,) = await wait_until(messages, bool, what="the event")
+    assert (len(cut), said.startswith(cut), desk.recorder.dropped) == (341, True, 0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_what_cannot_be_made_for_lack_of_its_namespace_is_an_error_said_as_it_is(desk):
+    plan = desk.plan()
+    plan["metadata"]["namespace"] = "nowhere"
+    performed = await desk.perform(Create(plan))
+    assert performed.failure is not None
+    assert (performed.failure.error.code, performed.failure.error.conflict) == (404, False)
+    assert 'namespaces "nowhere" not found' in performed.failure.error.message
+
+
+async def test_a_bug_in_one_action_is_raised_when_its_neighbours_are_done(desk, monkeypatch):
+    made: list[str] = []
+
+    async def create(_: object, manifest: Object) -> Object:
+        await asyncio.sleep(0.05 if manifest["metadata"]["name"] == "train-1" else 0)
+        made.append(manifest["metadata"]["name"])
+        if made == ["train-0"]:
+            raise ZeroDivisionError
+        return manifest
+
+    monkeypatch.setattr(desk.client, "create", create)
+    with pytest.raises(ZeroDivisionError):
+        await desk.perform(Create(desk.pod(0)), Create(desk.pod(1)))
+    assert made == ["train-0", "train-1"]
+
+
 async def test_a_nodes_mark_is_one_condition_among_those_of_others_and_comes_off_again(desk, nodes):
     (name,) = await nodes.add(a_node("marked"))
     uid = (await desk.api.get("Node", name))["metadata"]["uid"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -10,8 +11,8 @@ from kubernetes.aio.client import Configuration
 from support.api import wait_until
 from support.unruly import status
 from trainyard.kube import resources
-from trainyard.kube.client import KubeClient
-from trainyard.kube.errors import ApiError
+from trainyard.kube.client import LONGEST_HOLD_SECONDS, REQUEST_SECONDS, KubeClient
+from trainyard.kube.errors import LONGEST_REST_SECONDS, ApiError
 from trainyard.kube.observer import Unobserved
 from trainyard.kube.pacing import TokenBucket
 
@@ -80,6 +81,11 @@ async def never(_: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def slowly(_: web.Request) -> web.StreamResponse:
+    await asyncio.sleep(0.2)
+    return web.json_response(POD)
+
+
 async def hang_up(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.close()
@@ -126,6 +132,34 @@ async def test_retry_after_holds_every_request_back(server, client, codes):
     await client.get(resources.PODS, "n", "other")
     await first
     assert all(later - server.times[0] >= 1.0 for later in server.times[1:])
+
+
+async def test_a_request_whose_turn_comes_too_late_fails_at_once_and_unsent(server, client):
+    server.answers = [answering(429, "TooManyRequests", Retry_After="1000")]
+    with pytest.raises(ApiError) as raised:
+        await client.get(resources.PODS, "n", "p", attempts=1)
+    assert raised.value.retry_after_seconds == LONGEST_REST_SECONDS
+    began = time.monotonic()
+    with pytest.raises(ApiError, match="the server asked for rest") as raised:
+        await client.get(resources.PODS, "n", "p", seconds=LONGEST_HOLD_SECONDS / 2)
+    assert (raised.value.temporary, len(server.seen)) == (True, 1)
+    assert time.monotonic() - began < 5
+    wait = client._bucket.reserve(time.monotonic())
+    assert LONGEST_HOLD_SECONDS - 5 < wait <= LONGEST_HOLD_SECONDS < REQUEST_SECONDS
+
+
+async def test_what_fails_one_request_holds_back_no_other(server, client):
+    server.answers = [answering(500, "InternalError", Retry_After="20")]
+    with pytest.raises(ApiError):
+        await client.get(resources.PODS, "n", "p", attempts=1)
+    await client.get(resources.PODS, "n", "other", seconds=5)
+    assert server.times[1] - server.times[0] < 5
+
+
+async def test_a_request_has_its_whole_time_from_its_turn_on(server, client):
+    client._bucket.hold(time.monotonic() + 0.3)
+    server.answers = [slowly]
+    assert await client.get(resources.PODS, "n", "p", seconds=0.4) == POD
 
 
 async def test_a_slow_server_is_given_the_time_it_was_promised_and_no_more(server, client):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -231,6 +232,21 @@ async def test_a_silent_stream_is_given_up(server):
             return sum("watch" in request.query for request in server.requests)
 
         await wait_until(watches, lambda count: count >= 3, what="the third watch", seconds=10)
+
+
+async def test_an_informer_whose_server_is_gone_is_silent_and_alive(server):
+    server.put("thing", spec={})
+    async with informing(server) as (informer, _):
+        await until(informer, "thing")
+        await open_watch(server)
+        await server.stop()
+        began = time.monotonic()
+
+        async def alive() -> float:
+            return informer.last_alive
+
+        await wait_until(alive, lambda at: at > began, what="a request that failed", seconds=10)
+        assert informer.last_activity < began
 
 
 async def test_bookmarks_advance_the_version_so_that_a_cut_stream_needs_no_list(server):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainyard.controller.backoff import CONFLICT_SECONDS, FIRST_SECONDS, LONGEST_SECONDS, Backoff
+from trainyard.controller.backoff import (
+    CONFLICT_SECONDS,
+    FIRST_SECONDS,
+    LONGEST_CONFLICT_SECONDS,
+    LONGEST_SECONDS,
+    Backoff,
+)
 
 
 def test_the_pause_doubles_with_each_failure_in_a_row_and_is_forgotten_at_a_success() -> None:
@@ -43,6 +50,21 @@ def test_a_conflict_waits_for_the_watch_alone_and_counts_as_no_failure() -> None
     assert backoff.waits("j", CONFLICT_SECONDS / 2)
     assert not backoff.waits("j", CONFLICT_SECONDS)
     assert backoff.failures("j") == 0
+
+
+def test_conflicts_in_a_row_are_spaced_out_until_one_turn_succeeds() -> None:
+    backoff, now, pauses = Backoff(), 0.0, list[float]()
+    for _ in range(40):
+        backoff.conflicted("j", now)
+        until = backoff.next(now)
+        assert until is not None
+        pauses.append(until - now)
+        now = until
+    assert [round(pause / CONFLICT_SECONDS) for pause in pauses[:4]] == [1, 2, 4, 8]
+    assert pauses[-1] == pytest.approx(LONGEST_CONFLICT_SECONDS)
+    backoff.succeeded("j")
+    backoff.conflicted("j", now)
+    assert not backoff.waits("j", now + CONFLICT_SECONDS)
 
 
 def test_the_loop_is_told_when_the_first_of_them_is_due() -> None:

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
+import pytest
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.controller.backoff import LASTING
 from trainyard.controller.loop import PATIENCE_SECONDS, Loop
@@ -246,13 +248,34 @@ async def test_lasting_trouble_reaches_the_jobs_status_by_way_of_the_world_and_i
     assert [(action.reason, action.message) for action in announced] == [("ApiRefuses", "Announce: no more pods")]
 
 
-async def test_a_bug_in_a_turn_ends_the_loop_aloud() -> None:
-    async def perform(_: Turn) -> Performed:
+async def test_a_bug_in_one_jobs_turn_is_that_jobs_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, begun, metrics = Cluster(), Counter[str](), Metrics("0")
+    mended = asyncio.Event()
+
+    async def perform(turn: Turn) -> Performed:
+        begun[turn.job_uid] += 1
+        if turn.job_uid == "bad" and not mended.is_set():
+            raise ZeroDivisionError
+        return done(turn)
+
+    cluster.add("bad", "good")
+    broken = partial(metrics.registry.get_sample_value, "trainyard_jobs_broken")
+    async with running(Loop(cluster, a_turn_each, perform, metrics)):
+        await until(lambda: begun["bad"] == 2)
+        assert broken() == 1
+        mended.set()
+        await until(lambda: begun["bad"] == 3)
+        cluster.add("later")
+        await until(lambda: begun["later"] == 1)
+        await until(lambda: broken() == 0)
+    assert [record.exc_info is not None for record in caplog.records if "a bug" in record.message] == [True]
+
+
+async def test_a_bug_of_the_cycle_itself_ends_the_loop_aloud() -> None:
+    def cycle(*_: object) -> Outcome:
         raise ZeroDivisionError
 
-    cluster = Cluster()
-    cluster.add("a")
-    task = asyncio.create_task(Loop(cluster, a_turn_each, perform, Metrics("0")).run())
+    task = asyncio.create_task(Loop(Cluster(), cycle, None, Metrics("0")).run())  # type: ignore[arg-type]
     await asyncio.wait([task], timeout=DEADLINE_SECONDS)
     assert task.done()
     assert isinstance(task.exception(), ExceptionGroup)

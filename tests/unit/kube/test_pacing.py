@@ -1,5 +1,6 @@
 """The rate we keep and the pauses we make."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trainyard.kube.pacing import Backoff, TokenBucket
@@ -15,6 +16,15 @@ def test_a_server_that_asks_for_rest_gets_it_from_every_request():
     bucket.hold(107.5)
     assert bucket.reserve(100.0) == 7.5
     assert bucket.reserve(108.0) == 0
+
+
+def test_a_turn_that_would_come_too_late_is_not_taken():
+    bucket = TokenBucket(per_second=10, burst=1)
+    assert [bucket.reserve(100.0, within=0.15) for _ in range(4)] == [0, 0.1, None, None]
+    assert bucket.reserve(100.1, within=0.15) == pytest.approx(0.1)
+    bucket.hold(130.0)
+    assert bucket.reserve(110.0, within=10.0) is None
+    assert bucket.reserve(110.0, within=20.0) == 20.0
 
 
 @given(st.lists(st.floats(0, 5), min_size=1, max_size=60))

@@ -28,6 +28,7 @@ WAITS = [
     ApiError("create", 0, "TimeoutError", ""),
     ApiError("create", 403, "Forbidden", 'pods "x" is forbidden: error looking up service account team/sa: not found'),
     ApiError("create", 401, "Unauthorized", "token expired"),
+    ApiError("create", 404, "NotFound", "the server could not find the requested resource"),
 ]
 
 
@@ -41,6 +42,8 @@ def test_what_may_pass_by_itself_is_waited_for(error):
 def test_a_namespace_that_goes_away_is_waited_for_by_its_own_name():
     leaving = ApiError("create", 403, "Forbidden", "...", (Cause("NamespaceTerminating", "", "metadata.namespace"),))
     assert judge(leaving, TRY, 0).reason == Reason.NAMESPACE_TERMINATING
+    gone = ApiError("create", 404, "NotFound", 'namespaces "team" not found')
+    assert judge(gone, TRY, 0).reason == Reason.NAMESPACE_TERMINATING
 
 
 def test_a_field_that_is_wrong_is_named_as_the_user_wrote_it():

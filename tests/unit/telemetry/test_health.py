@@ -14,6 +14,11 @@ class AWatch:
     kind: str
     synced: bool
     last_activity: float
+    failed: float = 0.0
+
+    @property
+    def last_alive(self) -> float:
+        return max(self.last_activity, self.failed)
 
 
 class Clock:
@@ -36,7 +41,17 @@ async def test_a_dead_watch_is_an_illness_and_is_named() -> None:
     assert await page(health, "/healthz") == (200, "ok\n")
     clock.now += WATCH_SILENCE_SECONDS + 1
     health.beat = watches[0].last_activity = clock.now
-    assert await page(health, "/healthz") == (503, "watch/Pod: nothing heard for 181 s\n")
+    assert await page(health, "/healthz") == (503, "watch/Pod: nothing heard, and no request failed, for 181 s\n")
+
+
+async def test_a_process_that_the_api_server_does_not_answer_is_not_ill_and_shows_its_silence() -> None:
+    clock = Clock()
+    watch = AWatch("Node", True, clock.now)
+    health = Health([watch], Metrics("0"), clock)
+    clock.now += 900
+    health.beat, watch.failed = clock.now, clock.now - 60
+    assert await page(health, "/healthz") == (200, "ok\n")
+    assert health.metrics.registry.get_sample_value("trainyard_watch_silence_seconds", {"kind": "Node"}) == 900
 
 
 async def test_a_loop_that_stood_still_is_an_illness() -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from prometheus_client import generate_latest
-from trainyard.api.conditions import Phase, Reason
+from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import (
     Avoided,
     CheckpointPolicy,
+    Ending,
     Failure,
     Goodput,
     Pending,
@@ -24,6 +25,7 @@ from trainyard.api.training_job import (
 )
 from trainyard.contract.sent import Sent
 from trainyard.contract.status import Status
+from trainyard.lifecycle import conditions
 from trainyard.lifecycle.deadlines import DOUBTFUL
 from trainyard.lifecycle.goodput import CAUSES
 from trainyard.telemetry.jobs import job_families
@@ -244,6 +246,20 @@ def test_a_yield_counts_once_with_the_reason_of_its_stop_and_the_seconds_until_d
     assert value(metrics, "trainyard_notice_to_durable_seconds_sum") == 4.0
     assert value(metrics, "trainyard_notice_to_durable_seconds_count") == 1
     assert value(metrics, "trainyard_checkpoint_duration_seconds_sum") == 3.0
+
+
+def test_an_attempt_that_ends_without_a_failure_of_its_own_counts_by_its_own_reason() -> None:
+    """And not by that of an earlier attempt, which the status still names."""
+    metrics = Metrics("test")
+    earlier = Failure(attempt=1, reason=Reason.HANG, node="a1")
+    ending = Ending(attempt=2, outcome="Failed", reason=Reason.RANK_MISMATCH, message="", time=5.0)
+    before = TrainingJobStatus(attempt=2, restarts=Restarts(failures=1), last_failure=earlier)
+    metrics.wrote(before.but(ending=ending), before.but(restarts=Restarts(failures=2)))
+    vanished = conditions.put(before, ConditionType.RUNNING, False, Reason.MEMBER_LOST, "", 9.0, 1)
+    metrics.wrote(before, vanished.but(restarts=Restarts(failures=1, nodes_lost=1)))
+    assert value(metrics, "trainyard_failures_total", reason="RankMismatch") == 1
+    assert value(metrics, "trainyard_failures_total", reason="MemberLost") == 1
+    assert value(metrics, "trainyard_failures_total", reason="Hang") is None
 
 
 def test_a_node_that_fails_the_preflight_counts_as_a_failure_by_that_reason() -> None:

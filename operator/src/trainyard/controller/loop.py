@@ -65,6 +65,7 @@ class Loop:
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._passed_over: set[str] = set()
         self._broken: dict[str, str] = {}
+        self._tripped: dict[str, str] = {}
         self._took_seconds = 0.0
 
     def wake(self) -> None:
@@ -72,8 +73,8 @@ class Loop:
         self._woken.set()
 
     async def run(self) -> None:
-        """Cycle for ever. What a cycle raises for one job is that job's; what else it or a turn raises is a bug that ends the
-        loop: the successor may have more luck, and no decision is made on half a state."""
+        """Cycle for ever. What a cycle raises for one job is that job's, and so is what its turn raises; what else a cycle raises
+        is a bug that ends the loop: the successor may have more luck, and no decision is made on half a state."""
         async with asyncio.TaskGroup() as turns:
             turns.create_task(self._follow(), name="wake-on-change")
             while True:
@@ -90,9 +91,11 @@ class Loop:
         outcome = self._cycle(world, now)
         self._took_seconds = time.perf_counter() - began
         self._metrics.cycled(world, self._took_seconds)
-        self._complain(outcome)
         turns_of = _by_job(outcome)
-        self._backoff.keep(world.jobs.keys() | turns_of.keys())
+        known = world.jobs.keys() | turns_of.keys()
+        self._backoff.keep(known)
+        self._tripped = {uid: bug for uid, bug in self._tripped.items() if uid in known}
+        self._complain(outcome)
         for job_uid, todo in turns_of.items():
             if job_uid in self._at_work:
                 self._passed_over.add(job_uid)
@@ -109,7 +112,7 @@ class Loop:
             if self._broken.get(broken.job_uid) != found[broken.job_uid]:
                 log.error("%s cannot be judged and is left as it is: a bug", broken.key, exc_info=broken.error)
         self._broken = found
-        self._metrics.broken_jobs.set(len(found))
+        self._metrics.broken_jobs.set(len(found.keys() | self._tripped.keys()))
 
     async def _carry_out(self, job_uid: str, todo: tuple[Turn, ...], world: World) -> None:
         job = world.jobs.get(job_uid)
@@ -123,6 +126,10 @@ class Loop:
                         self.wake()  # so that the loop learns when this job is due again
                         return
                 self._backoff.succeeded(job_uid)
+                self._tripped.pop(job_uid, None)
+            except Exception as bug:
+                self._trip(job_uid, job, bug)
+                self.wake()
             finally:
                 del self._at_work[job_uid]
                 self._gauge(self._clock())
@@ -156,6 +163,14 @@ class Loop:
             if trouble.failures == LASTING:
                 said = Announce(job.namespace, job.name, job.uid, "Warning", Reason.API_REFUSES, message)
                 self._count(await self._perform(Turn(job_uid, (said,))), None)
+
+    def _trip(self, job_uid: str, job: Job | None, bug: Exception) -> None:
+        """A turn raised: that job is left alone for a while, and the others are served. With the traceback, once for each bug."""
+        trouble = self._backoff.failed(job_uid, self._clock())
+        if self._tripped.get(job_uid) != repr(bug):
+            key, again = job.key if job else job_uid, trouble.until - self._clock()
+            log.error("what %s needs cannot be carried out, again in %.1f s: a bug", key, again, exc_info=bug)
+        self._tripped[job_uid] = repr(bug)
 
     async def _settle(self) -> None:
         if self._at_work:

@@ -42,7 +42,9 @@ REQUESTS_PER_SECOND: Final = 100.0
 REQUESTS_BURST: Final = 300
 CONNECT_SECONDS: Final = 5.0
 REQUEST_SECONDS: Final = 30.0
-"""For one request with all its repetitions."""
+"""For one request with all its repetitions, from its first turn on; and the longest that it waits for that."""
+LONGEST_HOLD_SECONDS: Final = 20.0
+"""For which a busy server (429, 503) is left alone by all requests; less than any of them waits, so that none fails for it."""
 ATTEMPTS: Final = 4
 WATCH_SILENCE_SECONDS: Final = 75.0
 """A watch with bookmarks hears something every minute; a longer silence is a dead connection."""
@@ -236,20 +238,21 @@ class KubeClient:
         """One request, repeated while the trouble is temporary; the answer's body, or ApiError.
 
         seconds: for all attempts together. metered: whether it waits for its turn; a lease must not stand behind a burst of
-        pods.
+        pods. One whose turn would come too late fails at once, without having been sent.
         """
         path = resource.path(namespace, name, subresource)
         deadline = time.monotonic() + seconds
         backoff = Backoff(self._backoff_seconds)
         while True:
             if metered:
-                await self._turn()
+                waited = await self._turn(f"{verb} {path}", deadline)
+                deadline += waited if not backoff.failures else 0.0
             try:
                 return await self._once(verb, resource.plural, path, query, body, content_type, deadline)
             except ApiError as error:
                 pause = backoff.pause(error.retry_after_seconds)
-                if error.retry_after_seconds is not None:
-                    self._bucket.hold(time.monotonic() + error.retry_after_seconds)
+                if error.retry_after_seconds is not None and error.code in (429, 503):
+                    self._bucket.hold(time.monotonic() + min(error.retry_after_seconds, LONGEST_HOLD_SECONDS))
                 last = backoff.failures >= attempts or time.monotonic() + pause >= deadline
                 if not error.temporary or last:
                     raise
@@ -294,12 +297,16 @@ class KubeClient:
             if answer is not None:
                 answer.close()
 
-    async def _turn(self) -> None:
-        """Wait until the rate allows one more request."""
-        wait = self._bucket.reserve(time.monotonic())
+    async def _turn(self, request: str, deadline: float) -> float:
+        """Wait until the rate allows one more request; returns for how many seconds. ApiError where it is after the deadline."""
+        now = time.monotonic()
+        wait = self._bucket.reserve(now, max(0.0, deadline - now))
+        if wait is None:
+            raise ApiError(request, 0, "Throttled", "too many requests wait before it, or the server asked for rest")
         if wait:
             self._observer.throttled(wait)
             await asyncio.sleep(wait)
+        return wait
 
     async def _once(
         self,

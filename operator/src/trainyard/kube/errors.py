@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 _TEMPORARY: Final = frozenset({0, 408, 429, 500, 502, 503, 504})
+
+LONGEST_REST_SECONDS: Final = 60.0
+"""Who is asked again later is asked too late: watches would be taken for dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class ApiError(Exception):
     """A request that did not succeed.
 
     code: the HTTP status; 0 where no answer came. reason, message, causes: of the Status object. retry_after_seconds: how long
-    the server wants to be left alone, None where it does not say.
+    the server wants to be left alone, LONGEST_REST_SECONDS at most; None where it does not say.
     """
 
     def __init__(
@@ -107,4 +111,4 @@ def _seconds(text: object) -> float | None:
         seconds = float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-    return seconds if 0 < seconds < 3600 else None
+    return min(seconds, LONGEST_REST_SECONDS) if 0 < seconds < math.inf else None

@@ -34,7 +34,8 @@ EVENTS_BURST: Final = 25
 """For each job."""
 MAX_WAITING: Final = 1000
 _MOST_SERIES: Final = 5000
-_NOTE_CHARACTERS: Final = 1000
+_NOTE_BYTES: Final = 1024
+"""The API server takes no longer note (events.k8s.io/v1)."""
 
 
 @dataclass(slots=True)
@@ -95,9 +96,11 @@ class Recorder:
             try:
                 await self._write(event, series, count)
             except ApiError as error:
-                self.dropped += 1
                 log.debug("an event was not taken: %s", error)
-                del self._series[event]
+                self._drop(event)
+            except Exception:
+                log.exception("an event cannot be written: a bug")
+                self._drop(event)
 
     async def _write(self, event: Announce, series: _Series, count: int) -> None:
         now = rfc3339(self._clock())
@@ -121,7 +124,7 @@ class Recorder:
                 "action": "Reconcile",
                 "type": event.kind,
                 "reason": event.reason,
-                "note": event.message[:_NOTE_CHARACTERS],
+                "note": _note(event.message),
                 "regarding": {
                     "apiVersion": names.API_VERSION,
                     "kind": names.KIND_JOB,
@@ -132,6 +135,10 @@ class Recorder:
             },
             attempts=2,
         )
+
+    def _drop(self, event: Announce) -> None:
+        self.dropped += 1
+        self._series.pop(event, None)
 
     def _put(self, event: Announce) -> bool:
         try:
@@ -145,6 +152,11 @@ class Recorder:
         if len(self._series) > _MOST_SERIES:
             self._series = {e: s for e, s in self._series.items() if s.queued or now - s.said < SERIES_SECONDS}
             self._buckets = {e.uid: self._buckets[e.uid] for e in self._series if e.uid in self._buckets}
+
+
+def _note(message: str) -> str:
+    """The message in _NOTE_BYTES, cut between characters."""
+    return message.encode("utf-8", "replace")[:_NOTE_BYTES].decode("utf-8", "ignore")
 
 
 def _micro(instant: str) -> str:

@@ -99,13 +99,18 @@ class Informer(Generic[S, R]):
         self._version = ""
         self._complained: set[str] = set()
         self.synced = False
-        self.last_activity = time.monotonic()
+        self.last_activity = self._failed = time.monotonic()
         self.undecodable = 0
 
     @property
     def kind(self) -> str:
         """Name of what is watched."""
         return self._of.name
+
+    @property
+    def last_alive(self) -> float:
+        """Of `time.monotonic`: when the server was last heard, or was found not to serve us, which is no fault of this task."""
+        return max(self.last_activity, self._failed)
 
     @property
     def records(self) -> dict[str, R]:
@@ -137,6 +142,7 @@ class Informer(Generic[S, R]):
                 reason, doubt = "", False
                 await self._watch(backoff)
             except ApiError as error:
+                self._failed = time.monotonic()
                 if self._of.optional and error.code in _ABSENT:
                     self._miss(error)
                     reason, doubt = "start", False
@@ -150,10 +156,12 @@ class Informer(Generic[S, R]):
                     log.warning("%s: %s; again in %.1f s", self.kind, error, pause)
                 await asyncio.sleep(pause)
             except Garbled as error:
+                self._failed = time.monotonic()
                 pause, reason = backoff.pause(), "garbled"
                 log.warning("%s: %s; reading the list again in %.1f s", self.kind, error, pause)
                 await asyncio.sleep(pause)
             except Exception:
+                self._failed = time.monotonic()
                 pause, reason = backoff.pause(), "defect"
                 log.exception("%s: unexpected; reading the list again in %.1f s", self.kind, pause)
                 await asyncio.sleep(pause)

@@ -19,11 +19,14 @@ class TokenBucket:
     _at: float = float("-inf")
     _held_until: float = float("-inf")
 
-    def reserve(self, now: float) -> float:
-        """Take a turn; returns how many seconds later it is."""
-        self._tokens = min(float(self.burst), self._tokens + (now - self._at) * self.per_second) - 1
-        self._at = now
-        return max(0.0, -self._tokens / self.per_second, self._held_until - now)
+    def reserve(self, now: float, within: float = float("inf")) -> float | None:
+        """Take a turn; returns how many seconds later it is. None, and no turn, where that is longer than `within`."""
+        tokens = min(float(self.burst), self._tokens + (now - self._at) * self.per_second) - 1
+        wait = max(0.0, -tokens / self.per_second, self._held_until - now)
+        if wait > within:
+            return None
+        self._tokens, self._at = tokens, now
+        return wait
 
     def try_take(self, now: float) -> bool:
         """Take a turn only if it is now."""

@@ -20,6 +20,7 @@ from trainyard.world.records import Trial, Verdict
 _MOST_CAUSES: Final = 8
 _WEBHOOK: Final = re.compile(r"admission webhook|failed calling webhook")
 _POD_SECURITY: Final = "violates PodSecurity"
+_NO_NAMESPACE: Final = re.compile(r'^namespaces? "[^"]*" not found')
 _NO_PRIORITY_CLASS: Final = "no PriorityClass with name"
 _FORBIDDEN: Final = re.compile(r'^pods "[^"]*" is forbidden: ')
 _WRONG_TYPE: Final = re.compile(r"Go struct field \w+\.(?P<path>[\w.]+) of type")
@@ -52,7 +53,7 @@ def judge(error: ApiError, action: TryPod, now: float) -> Trial:
         return Trial(action.generation, Verdict.WAIT, now, reason, message)
 
     said = _FORBIDDEN.sub("", error.message)
-    if error.namespace_leaving or error.not_found:
+    if error.namespace_leaving or (error.not_found and _NO_NAMESPACE.search(error.message)):
         return wait(Reason.NAMESPACE_TERMINATING, "the namespace is being deleted: nothing starts in it any more")
     if error.temporary or _WEBHOOK.search(error.message):
         return wait(Reason.API_REFUSES, f"the API server does not take the pods now: {said or error}")

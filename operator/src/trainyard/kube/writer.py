@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 
 CONCURRENCY: Final = 48
 """Requests of all turns together: a gang's pods are made side by side, and a burst of gangs does not starve the watches."""
+TELLING: Final = 4
+"""Requests, beside these, of turns that only tell: so few stand before an urgent one where the rate is used up."""
 
 _NO_COMPUTE_DOMAINS: Final = (
     "its nodes have NVLink channels to give, and the API server knows no ComputeDomain to claim them from; install the "
@@ -97,29 +99,43 @@ class Writer:
         self._leading = leading
         self._clock = clock
         self._turns = asyncio.Semaphore(CONCURRENCY)
+        self._telling = asyncio.Semaphore(TELLING)
 
     async def perform(self, turn: Turn) -> Performed:
-        """Carry out a job's actions until one fails. Never raises ApiError. Neighbours of one kind are done side by side."""
+        """Carry out a job's actions until one fails. Never raises ApiError. Neighbours of one kind are done side by side.
+
+        What else an action raises is a bug of ours: it is raised when all of its neighbours are done, so that nothing of a turn
+        goes on when the turn is over.
+        """
         done: list[Action] = []
         for batch in _batches(turn.actions):
-            failures = await asyncio.gather(*(self._attempt(turn.job_uid, action) for action in batch))
+            asked = (self._attempt(turn, action) for action in batch)
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            failures: list[Failure | None] = []
+            for one in found:
+                if isinstance(one, BaseException):
+                    raise one
+                failures.append(one)
             done += [action for action, failure in zip(batch, failures, strict=True) if failure is None]
             failed = next((failure for failure in failures if failure is not None), None)
             if failed is not None:
                 return Performed(turn.job_uid, tuple(done), failed)
         return Performed(turn.job_uid, tuple(done))
 
-    async def _attempt(self, job_uid: str, action: Action) -> Failure | None:
+    async def _attempt(self, turn: Turn, action: Action) -> Failure | None:
         # Launchers have their own limit: slow ones must not keep the API server waiting.
-        async with nullcontext() if isinstance(action, AskStop | HandPlan) else self._turns:
+        room = self._telling if turn.tells else self._turns
+        async with nullcontext() if isinstance(action, AskStop | HandPlan) else room:
             try:
                 if not self._leading():
                     raise ApiError(
                         "write", 0, "NotLeading", "this process does not hold the lease, or may not any more"
                     )
-                await self._do(job_uid, action)
+                await self._do(turn.job_uid, action)
             except ApiError as error:
-                return Failure(action, _as_conflict(error) if error.not_found else error)
+                # What is made needs nothing that the cycle saw: a namespace or a kind is missing, and stays so.
+                gone = error.not_found and not isinstance(action, Create | CreateControl)
+                return Failure(action, _as_conflict(error) if gone else error)
         return None
 
     async def _do(self, job_uid: str, action: Action) -> None:

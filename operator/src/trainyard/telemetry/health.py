@@ -1,8 +1,9 @@
 """`/healthz`, `/readyz` and `/metrics` on one port.
 
 kopf's own probe answers 200 as long as the process serves HTTP, with every watch dead. Here alive means: the event loop turns,
-and each watch has heard something, an event or a bookmark, within three minutes (the API server sends a bookmark about every
-minute).
+and each watch has heard something, an event, a bookmark or a refusal, or found nobody to hear, within three minutes (the API
+server sends a bookmark about every minute). A process that the API server does not answer is not ill: to start it anew would
+help nobody, and cost its caches and the Lease. Its silence is a metric.
 Ready means that the caches hold a whole list of everything; a standby is ready too, since it takes over with these caches.
 """
 
@@ -27,7 +28,8 @@ _BEAT_SECONDS: Final = 0.5
 
 
 class Watch(Protocol):
-    """What is asked of an informer. last_activity: of `time.monotonic`, when it last heard from the API server."""
+    """What is asked of an informer. last_activity: of `time.monotonic`, when it last heard from the API server; last_alive: the
+    same, or when it was last failed by it."""
 
     @property
     def kind(self) -> str: ...
@@ -35,6 +37,8 @@ class Watch(Protocol):
     def synced(self) -> bool: ...
     @property
     def last_activity(self) -> float: ...
+    @property
+    def last_alive(self) -> float: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -74,8 +78,10 @@ class Health(Collector):
         if now - self.beat > LOOP_STALL_SECONDS:
             found["loop"] = f"the event loop has not turned for {now - self.beat:.0f} s"
         for watch in self.watches:
-            if now - watch.last_activity > WATCH_SILENCE_SECONDS:
-                found[f"watch/{watch.kind}"] = f"nothing heard for {now - watch.last_activity:.0f} s"
+            if now - watch.last_alive > WATCH_SILENCE_SECONDS:
+                found[f"watch/{watch.kind}"] = (
+                    f"nothing heard, and no request failed, for {now - watch.last_alive:.0f} s"
+                )
         return found
 
     def unready(self) -> Mapping[str, str]:

@@ -17,9 +17,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from trainyard.api.conditions import Phase
+from trainyard.api.conditions import ConditionType, Phase, Reason
 from trainyard.api.training_job import TrainingJobStatus
 from trainyard.cycle.actions import Action
+from trainyard.lifecycle import conditions
 from trainyard.lifecycle.goodput import CAUSES
 from trainyard.telemetry.fragmentation import Stock, fragmentation_families
 from trainyard.telemetry.jobs import active, job_families
@@ -234,6 +235,17 @@ def _faults(status: TrainingJobStatus) -> int:
     return restarts.failures + restarts.nodes_lost + restarts.unfit
 
 
+def _why(before: TrainingJobStatus, after: TrainingJobStatus) -> str:
+    """The reason for which an attempt ended: the recorded one, or where it was closed at once, what the status says of it."""
+    if before.ending is not None:
+        return before.ending.reason
+    failure = after.last_failure
+    if failure is not None and failure.attempt == before.attempt:
+        return failure.reason
+    running = conditions.find(after, ConditionType.RUNNING)
+    return running.reason if running is not None else Reason.MEMBER_LOST
+
+
 def changed(before: TrainingJobStatus, after: TrainingJobStatus) -> Change:
     """What happened between two statuses of one job."""
     started = after.attempt > before.attempt
@@ -243,7 +255,7 @@ def changed(before: TrainingJobStatus, after: TrainingJobStatus) -> Change:
     failed = _faults(after) > _faults(before)
     return Change(
         attempt_started=started,
-        failure_reason=(after.last_failure.reason if after.last_failure else "Unknown") if failed else "",
+        failure_reason=_why(before, after) if failed else "",
         yield_reason=(stop.reason if stop else "Disrupted") if yielded else "",
         ended=str(after.phase) if after.phase and after.phase.ended and after.phase != before.phase else "",
         gang_wait_seconds=_between(after.queued_at, after.started_at) if started and after.attempt == 1 else None,
