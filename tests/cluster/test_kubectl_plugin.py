@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from support.api import Api
+import asyncio
+import json
+from pathlib import Path
+
+import yaml
+from support import chart
+from support.api import Api, wait_until
 from support.nodes import Nodes, a_node
-from support.operator import Operators
+from support.operator import Operators, kubeconfig_of
 from support.plugin import a_job, run
 from trainyard_lab.controlplane import ControlPlane
 
@@ -55,6 +61,44 @@ async def test_topology_shows_the_nodes_by_place_with_their_room(
     alone = trainyard(control_plane, "topology", "--no-nodes")
     assert "spine s" in alone
     assert not any(name in alone for name in (a, b))
+
+
+async def test_a_role_of_the_chart_is_enough_to_ask_about_the_whole_cluster_and_is_named_to_who_lacks_it(
+    api: Api, control_plane: ControlPlane, nodes: Nodes, namespace: str, tmp_path: Path
+) -> None:
+    await nodes.add(a_node("a"))
+    job = tmp_path / "job.yaml"
+    job.write_text(yaml.safe_dump(a_job("lm", namespace, nodes, 1)))
+    config = tmp_path / "user.kubeconfig"
+    config.write_text(await kubeconfig_of(api, control_plane, "default", namespace))
+    plan = ("trainyard", "--kubeconfig", str(config), "plan", "-o", "json", "-f", str(job))
+    refused = run(control_plane, *plan)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "ClusterRole of the chart that ends in -planner" in refused.stderr
+
+    rendered = chart.render(name=f"op-{namespace}", namespace=namespace)
+    role = chart.one(rendered, "ClusterRole", f"op-{namespace}-trainyard-planner")
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": f"{namespace}-planner"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace}],
+    }
+    for right in (role, binding):
+        await api.apply(right)
+    try:
+        # The API server learns of a binding a moment later.
+        allowed = await wait_until(
+            lambda: asyncio.to_thread(run, control_plane, *plan),
+            lambda done: done.returncode == 0,
+            what="the right to plan",
+        )
+        (planned,) = json.loads(allowed.stdout)
+        assert (planned["starts"], planned["nodes"]) == (True, [f"{namespace}-a"])
+    finally:
+        for right in (binding, role):
+            await api.delete(right["kind"], right["metadata"]["name"])
 
 
 def trainyard(plane: ControlPlane, *arguments: str) -> str:

@@ -218,10 +218,31 @@ WRONG: dict[str, Wrong] = {
         rules.VOLUME_OR_URL,
     ),
     "checkpoints at a URL without a bucket": Wrong(
-        a_job(checkpoint={"url": "s3:///runs"}), "spec.checkpoint.url", "does not match", "should match"
+        a_job(checkpoint={"url": "s3:///runs"}), "spec.checkpoint.url", "s3://bucket/folder", "s3://bucket/folder"
+    ),
+    "a path in the place of a URL": Wrong(
+        a_job(checkpoint={"url": "/mnt/runs"}), "spec.checkpoint.url", "by checkpoint.volume", "by checkpoint.volume"
+    ),
+    "a URL too long": Wrong(
+        a_job(checkpoint={"url": f"s3://{'b' * 1024}"}), "spec.checkpoint.url", "s3://bucket/folder", "Too long"
+    ),
+    "copies in memory by the unit of disks": Wrong(
+        a_job(checkpoint={"memory": "16GB"}), "spec.checkpoint.memory", "'16GB' is not an amount", "such as 16Gi"
+    ),
+    "a variable with a space in its name": Wrong(
+        a_job(network={"env": [{"name": "NCCL DEBUG", "value": "INFO"}]}),
+        "spec.network.env[0].name",
+        "letters, digits and underscores",
+        "letters, digits and underscores",
+    ),
+    "a grace without a unit": Wrong(
+        a_job(checkpoint={"grace": 120}),
+        "spec.checkpoint.grace",
+        "120 has no unit; write 120s",
+        "must be of type string",
     ),
     "copies in memory of no size": Wrong(
-        a_job(checkpoint={"memory": "plenty"}), "spec.checkpoint.memory", "does not match", "should match"
+        a_job(checkpoint={"memory": "plenty"}), "spec.checkpoint.memory", "not an amount", "not an amount"
     ),
     "a node chosen by hand": Wrong(with_pod(nodeName="n1"), "spec.template.spec.nodeName", "leave it out", None),
     "an interval of no steps": Wrong(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +15,7 @@ from trainyard.api.validate import read_job
 from trainyard.cli.manifests import ManifestError
 from trainyard.cli.measure import Asked, chosen, lowest, manifest, with_devices
 from trainyard.cli.measured import compared, measured_page, read_sizes, series, size
-from trainyard.cli.plot import plot
+from trainyard.cli.plot import draw, plot
 from trainyard.contract.measured import Gang, Measured, Point, Way
 from trainyard.planner.links import links_of
 from trainyard.planner.mesh import Site
@@ -52,6 +53,14 @@ def test_the_ring_is_held_up_by_the_slowest_uplink_that_it_crosses() -> None:
     assert row.predicted_seconds == pytest.approx(2 * 7 / 8 * 16 * MIB / found.limit, rel=0.01)
     assert row.bus_bandwidth == pytest.approx(2 * 7 / 8 * 16 * MIB / 1.4)
     assert row.ratio == pytest.approx(row.predicted_seconds / 1.4)
+
+
+def test_a_picture_that_cannot_be_written_costs_no_measurement(tmp_path: Path) -> None:
+    found = compared(a_measurement(), a_site())
+    file = tmp_path / "plot.svg"
+    assert draw(file, found, "eight") == f"The plot is in {file}."
+    assert draw(tmp_path / "no" / "plot.svg", found, "eight").startswith("There is no plot: ")
+    assert draw(file, replace(found, limit=0.0), "eight").startswith("There is no plot: ")
 
 
 def test_an_order_that_crosses_more_is_predicted_slower() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,7 @@ from trainyard.api.training_job import (
     TrainingJobSpec,
     TrainingJobStatus,
 )
+from trainyard.cli.data import status_data, written
 from trainyard.cli.layout import ago
 from trainyard.cli.page import status_page
 from trainyard.cli.training import progress_lines
@@ -67,6 +69,15 @@ def test_ranks_stand_in_their_order_with_what_their_trainers_do() -> None:
     assert "0     lm-0  node-0    ended with 75 (Error), being deleted\n" in page
     assert "1     lm-1  (node-1)  ImagePullBackOff: no such image\n" in page
     assert "lm-7" not in page
+
+
+def test_programs_are_told_the_status_and_the_members_of_the_attempt() -> None:
+    members = (a_member(1), a_member(0), a_member(7, attempt=1))
+    data = json.loads(written(status_data(a_job(phase=Phase.RUNNING, attempt=2), members)))
+    assert (data["namespace"], data["name"], data["status"]["phase"]) == ("team", "lm", "Running")
+    assert data["members"] == [
+        {"rank": rank, "pod": f"lm-{rank}", "node": f"node-{rank}", "trainer": "runs"} for rank in (0, 1)
+    ]
 
 
 def test_a_training_job_shows_how_far_it_is_and_what_is_saved() -> None:

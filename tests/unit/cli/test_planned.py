@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from support.pretend import Pretend
-from trainyard.cli.manifests import ManifestError, read_jobs, read_text
+from trainyard.cli.data import planned_data, written
+from trainyard.cli.manifests import ManifestError, of_file, read_jobs
 from trainyard.cli.planned import WOULD_FAIL, WOULD_WAIT, planned_pages
 
 
@@ -130,8 +133,43 @@ def test_errors_name_their_fields() -> None:
 
 
 def test_a_file_that_is_not_there_says_so() -> None:
-    with pytest.raises(ManifestError, match="No such file"):
-        read_text("/nowhere/job.yaml")
+    with pytest.raises(ManifestError, match=r"^/nowhere/job.yaml: No such file or directory$"):
+        of_file("/nowhere/job.yaml", str)
+
+
+def test_what_is_wrong_with_a_file_begins_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    for text, said in {"kind: Pod": "holds no TrainingJob", "a: [": "is not YAML"}.items():
+        file.write_text(text)
+        with pytest.raises(ManifestError) as caught:
+            of_file(str(file), lambda text: read_jobs(text, "team", 0.0))
+        assert str(caught.value).startswith(f"{file}: {said}")
+
+
+def test_what_apply_would_refuse_is_refused_with_the_better_of_two_sentences() -> None:
+    with pytest.raises(ManifestError) as caught:
+        read_jobs(a_manifest(nodes="4", priorityClass="x", checkpoint={"grace": 120}), "team", 0.0)
+    assert [line.strip() for line in str(caught.value).splitlines()[1:]] == [
+        'spec.nodes: "4" is not a whole number; use one such as 4, without quotes',
+        "spec.priorityClass: there is no such field; the nearest is priorityClassName",
+        "spec.checkpoint.grace: 120 has no unit; write 120s if these are seconds, or numbers with ms, m or h",
+    ]
+
+
+def test_programs_are_told_the_nodes_of_a_plan_what_it_waits_for_and_what_would_start_it() -> None:
+    cluster = a_cluster()
+    cluster.submit("there", 14)
+    cluster.tick(5)
+    jobs = read_jobs(
+        "---\n".join((a_manifest("fits", 2), a_manifest("waits", 4), a_manifest("off", 2, suspend=True))), "team", 1.0
+    )
+    (fits, waits, off), code = planned_data(cluster.world(), jobs, cluster.now)
+    assert code == WOULD_WAIT
+    assert (fits["starts"], len(fits["nodes"]), fits["plan"]["nodes"]) == (True, 2, 2)
+    assert (waits["starts"], waits["pending"]["reason"]) == (False, "InsufficientNodes")
+    assert waits["wouldStartIt"]
+    assert off == {"namespace": "team", "name": "off", "starts": False, "suspended": True}
+    assert json.loads(written([fits, waits, off])) == [fits, waits, off]
 
 
 def test_a_model_that_does_not_fit_is_told_before_anything_is_applied() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from support.clusters import a_node as a_record
 from support.clusters import clusters
 from trainyard.api.fabric import FabricSpec, Level
+from trainyard.cli.data import topology_data, written
 from trainyard.cli.yard import MOST_NODES, topology_page
 from trainyard.world.records import Degraded, Fabric, Membership, Node, Pod, World
 
@@ -55,6 +57,26 @@ def test_a_node_that_is_marked_counts_as_one_that_cannot_be_had() -> None:
         "    n2            not ready, network degraded         8 of 8",
         "    n3            cordoned, network degraded          8 of 8",
     ]
+
+
+def test_programs_are_told_each_nodes_place_room_and_members() -> None:
+    nodes = a_node("n1", "s", "l1"), a_node("n2", "s", cordoned=True), a_node("n3", "s", "l1")
+    world = a_world(*nodes, pods=(a_member("lm", 0, "n1", gpus=6),))
+    data = json.loads(written(topology_data(world)))
+    assert [level["name"] for level in data["levels"]] == ["spine", "leaf"]
+    found = {node["name"]: node for node in data["nodes"]}
+    first, second = found["n1"], found["n2"]
+    assert (first["domains"], first["free"]["nvidia.com/gpu"], first["members"]) == (
+        {"spine": "s", "leaf": "l1"},
+        2,
+        ["team/lm-0"],
+    )
+    assert (second["domains"], second["unschedulable"], second["members"]) == ({"spine": "s"}, True, [])
+    (kind,) = data["gangs"]
+    assert (kind["free"], [(at["level"], at["largest"]) for at in kind["levels"]]) == (
+        1,
+        [("cluster", 1), ("spine", 1), ("leaf", 1)],
+    )
 
 
 def test_domains_stand_with_their_room_and_below_them_nodes_and_members() -> None:

@@ -1,13 +1,14 @@
 """What all objects of the API share: how a model reads and writes JSON, and its few scalar types.
 
 A model's attributes are snake_case and its JSON is camelCase. Reading ignores unknown fields: a newer CRD may have more, and
-misspelt ones are answered by the API server, whose schema is generated from these models. Every string and list that CEL looks
-at has a largest size, since the API server refuses rules whose cost it cannot bound.
+misspelt ones are answered by the API server, whose schema is generated from these models, and of a file by `strict`. Every
+string and list that CEL looks at has a largest size, since the API server refuses rules whose cost it cannot bound.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Self
 
@@ -65,8 +66,16 @@ def positive_duration(text: str) -> str:
     return text
 
 
+def _no_bare_number(value: object) -> object:
+    """A number alone is what most people try first."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f"{value} has no unit; write {value}s if these are seconds, or numbers with ms, m or h")
+    return value
+
+
 Duration = Annotated[
     str,
+    BeforeValidator(_no_bare_number),
     AfterValidator(positive_duration),
     WithJsonSchema(
         {
@@ -132,6 +141,27 @@ Label = Annotated[
 ]
 """A name that becomes part of other names."""
 NodeName = Annotated[str, Field(min_length=1, max_length=253)]
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a text must be written. pattern: of the whole text, for Python and CEL alike (RE2); said: what is wrong with one that
+    is not, and what would be right, in the same words from the API server and from here."""
+
+    pattern: str
+    said: str
+    max_length: int
+
+    def check(self, text: str) -> str:
+        """The text itself; ValueError where it is written otherwise."""
+        if len(text) > self.max_length or not re.fullmatch(self.pattern, text):
+            raise ValueError(f"{text!r} is {self.said}")
+        return text
+
+    def schema(self) -> dict[str, Any]:
+        """As the CRD says it."""
+        rule = {"rule": f"self.matches(r'^{self.pattern}$')", "message": self.said}
+        return {"type": "string", "maxLength": self.max_length, "x-kubernetes-validations": [rule]}
 
 
 class ObjectMeta(ApiModel):

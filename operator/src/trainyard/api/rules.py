@@ -46,7 +46,7 @@ NO_JOB_NAME: Final = (
 )
 ONE_TRAINER: Final = "of several containers exactly one must be named trainer: it is the one that trains"
 NEVER_RESTARTS: Final = (
-    "must be Never or left out: a member that ends ends its attempt, and the next attempt has pods of its own"
+    "must be Never or left out: a member that ends ends its attempt, and what comes next is decided for the whole gang"
 )
 NEEDS_COMMAND: Final = (
     "the container that trains has no command; give it one, or use the image trainyard/trainer, "

@@ -183,7 +183,7 @@ TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
                 "restartPolicy": {
                     "type": "string",
                     "maxLength": 16,
-                    "description": "Never, or left out: a member that ends ends its attempt, and the next one is new.",
+                    "description": "Never, or left out: a member that ends ends its attempt.",
                 },
             },
             **_PRESERVE,

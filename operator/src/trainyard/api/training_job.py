@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, field_validator
 
 from trainyard.api import names
 from trainyard.api.conditions import Phase
@@ -22,6 +22,7 @@ from trainyard.api.model import (
     Label,
     NodeName,
     ObjectMeta,
+    Spelling,
     Time,
     duration_seconds,
     positive_duration,
@@ -33,10 +34,26 @@ from trainyard.api.trainer import TrainerConfig
 
 MAX_NODES = 20_000
 MAX_NETWORK_ENV = 256
-URL_PATTERN = r"^[a-z][a-z0-9+.-]*://[^/\s?#]+(/[^\s?#]*)?$"
+_URL = Spelling(
+    r"[a-z][a-z0-9+.-]*://[^/\s?#]+(/[^\s?#]*)?",
+    "not a place in an object store; write one such as s3://bucket/folder, or name a volume of the template by checkpoint.volume",
+    1024,
+)
+_MEMORY = Spelling(
+    r"[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)?",
+    "not an amount of memory; write one such as 16Gi (of 2^30 bytes) or 16G (of 10^9)",
+    32,
+)
+_VARIABLE = Spelling(
+    r"[A-Za-z_][A-Za-z0-9_.\-]*",
+    "not the name of a variable; use letters, digits and underscores, and no digit first",
+    253,
+)
+Url = Annotated[str, AfterValidator(_URL.check), WithJsonSchema(_URL.schema())]
 """Of an object store: protocol, bucket, and a folder in it."""
-MEMORY_PATTERN = r"^[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+Memory = Annotated[str, AfterValidator(_MEMORY.check), WithJsonSchema(_MEMORY.schema())]
 """A Kubernetes quantity of whole bytes."""
+VariableName = Annotated[str, AfterValidator(_VARIABLE.check), WithJsonSchema(_VARIABLE.schema())]
 
 
 def _checked_interval(value: object) -> object:
@@ -133,11 +150,11 @@ class CheckpointPolicy(ApiModel):
     volume: Annotated[str, Field(min_length=1, max_length=63)] | None = None
     """Name of a volume of the template that all nodes share (ReadWriteMany). Left out, and url as well: nothing is saved, and a
     restarted job begins anew. Fixed for the life of the job."""
-    url: Annotated[str, Field(max_length=1024, pattern=URL_PATTERN)] | None = None
+    url: Url | None = None
     """In place of a volume: where in an object store, such as s3://bucket/folder. The store must put an object on condition that
     there is none, as S3 does; the image needs fsspec and its package for the store, and the container that trains the
     credentials, by its env. Fixed for the life of the job."""
-    memory: Annotated[str, Field(pattern=MEMORY_PATTERN)] | None = None
+    memory: Memory | None = None
     """How much of each pod's memory (in /dev/shm, so it counts against the container's limit) may hold copies of the newest
     checkpoint, such as 16Gi: each pod's own part and that of a pod in another failure domain. A gang whose processes start again,
     or in which one node was replaced, loads from there. It takes three times a pod's part, and what does not fit is not kept.
@@ -189,7 +206,7 @@ class RestartPolicy(ApiModel):
 class Variable(ApiModel):
     """An environment variable."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z_][A-Za-z0-9_.\-]*$")]
+    name: VariableName
     """Name of the variable."""
     value: Annotated[str, Field(max_length=4096)] = ""
     """Its value."""

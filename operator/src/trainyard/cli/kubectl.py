@@ -14,18 +14,18 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from trainyard import __version__
 from trainyard.api.model import duration_seconds
-from trainyard.cli import env, measure, observed, planned, simulate, why
+from trainyard.cli import data, env, measure, observed, planned, plot, simulate, why
 from trainyard.cli.launchers import ask_launchers
 from trainyard.cli.layout import WIDTH, page
-from trainyard.cli.manifests import ManifestError, read_jobs, read_text
+from trainyard.cli.manifests import ManifestError, of_file, read_jobs
 from trainyard.cli.measured import compared, measured_page, read_sizes
 from trainyard.cli.page import status_page
-from trainyard.cli.plot import plot
 from trainyard.cli.question import ask
 from trainyard.cli.reading import namespace_of, read_job, read_world, read_yard
 from trainyard.cli.turns import waits
@@ -41,6 +41,9 @@ CLUSTER: Final = "cluster"
 """Where nodes come from unless a file is named."""
 
 FORBIDDEN: Final = 403
+PLANNER: Final = (
+    "an administrator binds the ClusterRole of the chart that ends in -planner to whoever may see the whole cluster"
+)
 INTERRUPTED: Final = 130
 """Exit code: 128 and the number of SIGINT."""
 
@@ -55,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         text, code = asyncio.run(options.page(options))
     except (ApiError, ManifestError) as error:
-        print(f"kubectl trainyard: {error}", file=sys.stderr)
+        print(f"kubectl trainyard: {error}{_hint(error)}", file=sys.stderr)
         return 1
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("kubectl trainyard: interrupted", file=sys.stderr)
@@ -141,23 +144,49 @@ def _parser() -> argparse.ArgumentParser:
     )
     fabrics.add_argument("fabric", metavar="FABRIC", nargs="?", help="its name; otherwise all")
     fabrics.set_defaults(page=_fabric)
-    for command in (status, reasons, variables, plan, simulation, measuring):
-        command.add_argument("-n", "--namespace", help="the job's; otherwise that of the kubeconfig's current context")
+    for command in (status, plan, topology):
+        command.add_argument("-o", "--output", choices=("json",), help="for programs; otherwise a page")
+    _where(parser, None)
     for command in (status, reasons, variables, plan, simulation, measuring, topology, fabrics):
-        command.add_argument("--kubeconfig", type=Path, help="otherwise that of KUBECONFIG, or ~/.kube/config")
+        _where(command, argparse.SUPPRESS)  # what was said before the command stays where nothing is said after it
     return parser
 
 
+def _where(parser: argparse.ArgumentParser, default: str | None) -> None:
+    """Which cluster and namespace, as kubectl has it; before the command or after it."""
+    add = partial(parser.add_argument, default=default)
+    add("-n", "--namespace", help="the job's; otherwise that of the kubeconfig's context")
+    add("--context", metavar="NAME", help="of the kubeconfig; otherwise its current context")
+    add("--kubeconfig", type=Path, metavar="FILE", help="otherwise that of KUBECONFIG, or ~/.kube/config")
+
+
+def _hint(error: Exception) -> str:
+    """What somebody lacks who may not look at the whole cluster."""
+    if isinstance(error, ApiError) and error.code == FORBIDDEN and "at the cluster scope" in error.message:
+        return f"; {PLANNER}"
+    return ""
+
+
+async def _client(options: argparse.Namespace) -> KubeClient:
+    return await KubeClient.from_kubeconfig(options.kubeconfig, context=options.context)
+
+
+def _namespace(options: argparse.Namespace) -> str:
+    return options.namespace or namespace_of(options.kubeconfig, options.context)
+
+
 async def _status(options: argparse.Namespace) -> Said:
-    namespace = options.namespace or namespace_of(options.kubeconfig)
-    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+    namespace = _namespace(options)
+    async with await _client(options) as client:
         job, members = await read_job(client, namespace, options.job)
+    if options.output:
+        return data.written(data.status_data(job, members)), 0
     return status_page(job, members, time.time()), 0
 
 
 async def _why(options: argparse.Namespace) -> Said:
-    namespace = options.namespace or namespace_of(options.kubeconfig)
-    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+    namespace = _namespace(options)
+    async with await _client(options) as client:
         job, members = await read_job(client, namespace, options.job)
         if not is_open(job) and not waits(job):
             return why.other_page(job, time.time(), _width()), 0
@@ -177,8 +206,8 @@ async def _why(options: argparse.Namespace) -> Said:
 
 
 async def _env(options: argparse.Namespace) -> Said:
-    namespace = options.namespace or namespace_of(options.kubeconfig)
-    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+    namespace = _namespace(options)
+    async with await _client(options) as client:
         job, members = await read_job(client, namespace, options.job)
         if job.spec is None:
             return why.other_page(job, time.time(), _width()), 1
@@ -191,31 +220,38 @@ async def _env(options: argparse.Namespace) -> Said:
 
 
 async def _plan(options: argparse.Namespace) -> Said:
-    namespace, now = options.namespace or namespace_of(options.kubeconfig), time.time()
-    jobs = read_jobs(read_text(options.filename), namespace, now)
-    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+    namespace, now = _namespace(options), time.time()
+    jobs = of_file(options.filename, lambda text: read_jobs(text, namespace, now))
+    async with await _client(options) as client:
         world = await read_world(client, jobs[0].namespace)
+    if options.output:
+        found, code = data.planned_data(world, jobs, now)
+        return data.written(found), code
     return planned.planned_pages(world, jobs, now, _width())
 
 
 async def _simulate(options: argparse.Namespace) -> Said:
-    namespace, now = options.namespace or namespace_of(options.kubeconfig), float(int(time.time()))
-    queue = simulate.read_submissions(read_text(options.filename), namespace, now)
+    namespace, now = _namespace(options), float(int(time.time()))
+    queue = of_file(options.filename, lambda text: simulate.read_submissions(text, namespace, now))
     if options.nodes_from == CLUSTER:
-        async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+        async with await _client(options) as client:
             world = await read_world(client, namespace)
     else:
-        world = simulate.read_nodes(read_text(options.nodes_from))
+        world = of_file(options.nodes_from, simulate.read_nodes)
     return simulate.simulated_page(world, queue, now, options.until, _width()), 0
 
 
 async def _measure(options: argparse.Namespace) -> Said:
-    namespace = options.namespace or namespace_of(options.kubeconfig)
-    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+    namespace, name = _namespace(options), f"measure-{secrets.token_hex(3)}"
+    file = options.plot or Path(f"{name}.svg")
+    unfit = plot.unwritable(file)
+    if unfit:  # before anything is made: a measurement takes minutes
+        raise ManifestError(f"--plot: {unfit}")
+    async with await _client(options) as client:
         world = await read_world(client, namespace)
         on = measure.chosen(options.nodes or (), world.nodes)
         asked = measure.Asked(
-            name=f"measure-{secrets.token_hex(3)}",
+            name=name,
             namespace=namespace,
             nodes=len(on) or options.gang,
             on=on,
@@ -233,14 +269,13 @@ async def _measure(options: argparse.Namespace) -> Said:
         stored = await observed.store(client, world, tree, outcome, time.time()) if options.store else "Not stored."
     site = site_of(world, tree, outcome.job, outcome.nodes, as_said=True)  # not against what was measured before
     found = compared(outcome.measured, site)
-    file = options.plot or Path(f"{asked.name}.svg")
-    file.write_text(plot(found, f"{found.gang.ranks} ranks on {len(outcome.nodes)} nodes, {found.gang.backend}"))
+    drawn = plot.draw(file, found, f"{found.gang.ranks} ranks on {len(outcome.nodes)} nodes, {found.gang.backend}")
     between = observed.edges_lines(outcome.measured, site.links)
-    return page([measured_page(found, site, _width()).splitlines(), between, [f"The plot is in {file}.", stored]]), 0
+    return page([measured_page(found, site, _width()).splitlines(), between, [drawn, stored]]), 0
 
 
 async def _fabric(options: argparse.Namespace) -> Said:
-    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
+    async with await _client(options) as client:
         world = await read_yard(client)
     try:
         return observed.fabrics_page(world, Inventory.of(world).tree, options.fabric, time.time(), _width()), 0
@@ -257,8 +292,9 @@ def _end_on_signals() -> None:
 
 
 async def _topology(options: argparse.Namespace) -> Said:
-    async with await KubeClient.from_kubeconfig(options.kubeconfig) as client:
-        return topology_page(await read_yard(client), options.nodes), 0
+    async with await _client(options) as client:
+        world = await read_yard(client)
+    return data.written(data.topology_data(world)) if options.output else topology_page(world, options.nodes), 0
 
 
 def _duration(text: str) -> float:
@@ -275,7 +311,10 @@ def _number(text: str) -> int:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not found:
+        raise argparse.ArgumentTypeError("names no node; write one or more, as in node-1,node-2")
+    return found
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import yaml
 
 from trainyard.api import names
+from trainyard.api.strict import job_errors
 from trainyard.api.validate import read_job
 from trainyard.world.records import Job
 
 _UID: Final = "planned"
+
+T = TypeVar("T")
 
 
 class ManifestError(Exception):
@@ -53,21 +56,25 @@ def is_a(document: object, kind: str, version: str) -> bool:
     return isinstance(document, Mapping) and document.get("kind") == kind and document.get("apiVersion") == version
 
 
-def read_text(filename: str) -> str:
-    """What a file holds; `-` is standard input."""
+def of_file(filename: str, reading: Callable[[str], T]) -> T:
+    """What is made of a file's text; `-` is standard input. ManifestError, with the file's name, where nothing can be."""
     try:
-        return sys.stdin.read() if filename == "-" else Path(filename).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError(str(error)) from error
+        return reading(sys.stdin.read() if filename == "-" else Path(filename).read_text())
+    except OSError as error:
+        raise ManifestError(f"{filename}: {error.strerror}") from error
+    except (ManifestError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{'standard input' if filename == '-' else filename}: {error}") from error
 
 
 def job_of(document: Mapping[str, Any], uid: str, namespace: str, now: float) -> Job:
     """A TrainingJob as it would be once applied. ManifestError names every field that is wrong."""
     metadata = document.get("metadata") or {}
     read = read_job({**document, "status": {}})
+    said = {error.path for error in read.errors}
+    errors = [*(error for error in job_errors(document) if error.path not in said), *read.errors]
     name = str(metadata.get("name") or metadata.get("generateName") or "")
-    if read.errors:
-        lines = "\n".join(f"  {error}" for error in read.errors)
+    if errors:
+        lines = "\n".join(f"  {error}" for error in errors)
         raise ManifestError(f"{names.KIND_JOB} {name or 'without a name'} would be refused:\n{lines}")
     return Job(
         namespace=str(metadata.get("namespace") or namespace),

@@ -86,13 +86,14 @@ def _ranks(job: Job, members: Iterable[Pod]) -> Iterator[str]:
     ]
     if current:
         rows = [
-            (str(membership.rank), pod.name, pod.node or f"({membership.node})", _state(pod))
+            (str(membership.rank), pod.name, pod.node or f"({membership.node})", state(pod))
             for membership, pod in sorted(current, key=lambda pair: pair[0].rank)
         ]
         yield from table([("RANK", "POD", "NODE", "TRAINER"), *rows])
 
 
-def _state(pod: Pod) -> str:
+def state(pod: Pod) -> str:
+    """What the trainer container of a member does, in words."""
     leaving = ", being deleted" if pod.deleted is not None else ""
     match pod.trainer:
         case Running():

@@ -34,18 +34,34 @@ def planned_pages(world: World, jobs: Sequence[Job], now: float, width: int = WI
 
 
 def _page_of(world: World, job: Job, now: float, width: int) -> tuple[str, int]:
-    """One that waits under the same name already would be changed, and does not stand before itself in the queue."""
-    if job.spec is not None and job.spec.suspend:
-        return f"{job.key} would not start: spec.suspend is true.\n", WOULD_WAIT
-    same = next((other for other in world.jobs.values() if other.key == job.key), None)
+    answer, same = asked(world, job, now)
+    if answer is None:
+        return f"{job.key} would not start: spec.suspend is true.\n", code_of(None, "")
+    text, code = planned_page(world, answer, width)
     if same is None:
-        return planned_page(world, ask(world, job, now), width)
-    if waits(same):
-        others = {uid: other for uid, other in world.jobs.items() if other is not same}
-        job = replace(job, created=same.created)
-        return planned_page(world, ask(replace(world, jobs=others), job, now), width)
-    text, code = planned_page(world, ask(world, job, now), width)
+        return text, code
     return f"There is a {job.key} already, which is {same.status.phase}; this is about another like it.\n\n{text}", code
+
+
+def asked(world: World, job: Job, now: float) -> tuple[Answer | None, Job | None]:
+    """What would become of a job, None where it is suspended; and the one of the same name that is under way or has ended.
+
+    One that waits under the same name would be changed, and does not stand before itself in the queue.
+    """
+    if job.spec is not None and job.spec.suspend:
+        return None, None
+    same = next((other for other in world.jobs.values() if other.key == job.key), None)
+    if same is None or not waits(same):
+        return ask(world, job, now), same
+    others = {uid: other for uid, other in world.jobs.items() if other is not same}
+    return ask(replace(world, jobs=others), replace(job, created=same.created), now), None
+
+
+def code_of(answer: Answer | None, refused: str) -> int:
+    """The exit code. refused: as `refusal` says."""
+    if answer is None or answer.starts is None:
+        return WOULD_WAIT
+    return WOULD_FAIL if refused else 0
 
 
 def planned_page(world: World, answer: Answer, width: int = WIDTH) -> tuple[str, int]:
@@ -55,11 +71,12 @@ def planned_page(world: World, answer: Answer, width: int = WIDTH) -> tuple[str,
         head = f"{answer.job.key} would start now on {count(len(chosen.nodes), 'node')}."
         plan = plan_lines(answer.status.plan) if answer.status.plan is not None else iter(())
         meshes = _meshes(world, answer, chosen.nodes, width)
-        problem = _misfit(world, answer, chosen.nodes)
+        problem = refusal(world, answer)
         refused = ["Its trainer would refuse to begin:", *wrapped(problem, "  ", width=width)] if problem else []
-        code = WOULD_FAIL if problem else 0
         links = _observed(world, answer, chosen.nodes, width)
-        return page([[head], refused, plan, links, ranks_table(answer.tree, chosen.nodes), meshes]), code
+        return page([[head], refused, plan, links, ranks_table(answer.tree, chosen.nodes), meshes]), code_of(
+            answer, problem
+        )
     parts = [_waits(answer, width)]
     reserved = answer.status.reservation
     if reserved is not None:
@@ -67,7 +84,7 @@ def planned_page(world: World, answer: Answer, width: int = WIDTH) -> tuple[str,
     elif answer.explanation is not None:
         parts += [*explanation_parts(answer, width), _wanted(world, answer, width)]
     parts.append(ahead_lines(answer.ahead, answer.priority, width))
-    return page(parts), WOULD_WAIT
+    return page(parts), code_of(answer, "")
 
 
 def _wanted(world: World, answer: Answer, width: int) -> Iterator[str]:
@@ -99,10 +116,12 @@ def _observed(world: World, answer: Answer, nodes: Sequence[str], width: int) ->
         )
 
 
-def _misfit(world: World, answer: Answer, nodes: Sequence[str]) -> str:
-    """Why the model does not fit on these nodes, "" where it does or nobody knows."""
-    spec = answer.job.spec
-    return misfit(spec, site_of(world, answer.tree, answer.job, nodes)) if spec is not None else ""
+def refusal(world: World, answer: Answer) -> str:
+    """Why the trainer of a job that starts would refuse: its model does not fit there. "" where it does, or nobody knows."""
+    spec, chosen = answer.job.spec, answer.starts
+    if spec is None or chosen is None:
+        return ""
+    return misfit(spec, site_of(world, answer.tree, answer.job, chosen.nodes))
 
 
 def _waits(answer: Answer, width: int) -> Iterator[str]:

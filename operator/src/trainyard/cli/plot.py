@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, floor, log2, log10
+from pathlib import Path
 from typing import Final
 
 from trainyard.cli.measured import Compared, series, size, speed
@@ -16,6 +18,26 @@ RIGHT: Final = 240
 TOP: Final = 40
 BOTTOM: Final = 50
 COLOURS: Final = ("#1b6ca8", "#c8553d", "#588b3a", "#8e5aa8", "#c99700", "#3a8b8b", "#7a5c3e", "#666666")
+
+
+def unwritable(file: Path) -> str:
+    """Why a picture cannot be written there, as far as one can tell without trying; "" where it can."""
+    if file.is_dir():
+        return f"{file} is a folder; name a file in it"
+    if not file.parent.is_dir():
+        return f"there is no folder {file.parent}; make it, or name a file elsewhere"
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        return f"{file} may not be written; name a file elsewhere"
+    return ""
+
+
+def draw(file: Path, found: Compared, title: str) -> str:
+    """Write the picture. Returns what became of it, in a sentence: what was measured is worth more than its picture."""
+    try:
+        file.write_text(plot(found, title))
+    except (OSError, ArithmeticError, ValueError) as error:
+        return f"There is no plot: {error}."
+    return f"The plot is in {file}."
 
 
 def plot(found: Compared, title: str) -> str:

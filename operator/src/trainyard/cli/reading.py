@@ -79,12 +79,13 @@ async def every(
     return items
 
 
-def namespace_of(kubeconfig: Path | None) -> str:
-    """The namespace of the current context, as kubectl finds it: the first file that names a current context counts."""
+def namespace_of(kubeconfig: Path | None, context: str | None = None) -> str:
+    """The namespace of a context, None for the current one, as kubectl finds it: the first file that names a current context
+    counts."""
     usual = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     files = [kubeconfig] if kubeconfig else [Path(path) for path in usual.split(os.pathsep) if path]
     read = [yaml.safe_load(file.read_text()) or {} for file in files if file.exists()]
-    current = next((config["current-context"] for config in read if config.get("current-context")), "")
+    current = context or next((config["current-context"] for config in read if config.get("current-context")), "")
     contexts = [context for config in read for context in config.get("contexts") or () if context["name"] == current]
     return next((c["context"]["namespace"] for c in contexts if c["context"].get("namespace")), "default")
 

@@ -80,13 +80,18 @@ class KubeClient:
         return await cls.from_kubeconfig(None, observer)
 
     @classmethod
-    async def from_kubeconfig(cls, path: Path | None, observer: Observer | None = None) -> Self:
-        """As the current context of a kubeconfig. None: of the usual places. ApiError where there is none, or it says nothing
-        that makes sense."""
+    async def from_kubeconfig(
+        cls, path: Path | None, observer: Observer | None = None, context: str | None = None
+    ) -> Self:
+        """As a context of a kubeconfig, None: the current one. path: None for the usual places. ApiError where there is none, or it
+        says nothing that makes sense."""
         configuration = Configuration()
         try:
             await load_kube_config(
-                config_file=str(path) if path else None, client_configuration=configuration, persist_config=False
+                config_file=str(path) if path else None,
+                context=context,
+                client_configuration=configuration,
+                persist_config=False,
             )
         except ConfigException as wrong:
             raise ApiError("kubeconfig", 0, "NoConfiguration", str(wrong)) from None
