@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Stop, TrainingJobStatus
-from trainyard.network.consistency import Unlike
+from trainyard.contract.alike import Unlike
 from trainyard.world.records import Pod
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from trainyard.api.conditions import Reason
 from trainyard.api.training_job import Failure
+from trainyard.contract.alike import Unlike
 from trainyard.contract.exits import Exit
 from trainyard.contract.network import Bearing, Sign, Trouble
 from trainyard.contract.preflight import Finding
@@ -20,7 +21,6 @@ from trainyard.lifecycle.compare import missing
 from trainyard.lifecycle.gang import Gang, Seat, came_from, speechless
 from trainyard.lifecycle.outcome import Outcome, Verdict
 from trainyard.lifecycle.unbegun import displaced, untaken
-from trainyard.network.consistency import Unlike
 from trainyard.world.records import Job, Terminated
 
 _SIGNS: Final = frozenset(Sign)
