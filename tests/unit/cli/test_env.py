@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.networks import a_fabric, a_spec, annotated, fabrics, some_nodes
-from trainyard.api.training_job import Reservation, TrainingJobStatus
+from trainyard.api.training_job import NetworkStatus, Reservation, TrainingJobStatus
 from trainyard.cli.env import Seat, env_page, numbers, seats, settings_of
 from trainyard.contract.network import PodNetwork, Resolved
 from trainyard.render.env import environment
@@ -100,6 +100,15 @@ def test_what_a_pod_found_by_itself_is_among_them_with_its_warnings() -> None:
         in page
     )
     assert "  - ranks 0-1: slow\n" in page
+
+
+def test_what_libraries_go_on_by_is_among_the_warnings_of_a_job_that_runs() -> None:
+    line = "GpuDirectOff: messages go through the host's memory (on all 3 nodes)"
+    job = a_job()
+    network = NetworkStatus(warnings=(line, "MTU: it is told by the pods"))
+    page = a_page(job.with_status(job.status.but(network=network)))
+    assert f"  - {line}\n" in page
+    assert "MTU: it is" not in page
 
 
 def test_warnings_stand_at_the_end_and_a_reserved_name_is_said_to_be_dropped() -> None:

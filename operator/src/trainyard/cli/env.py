@@ -16,6 +16,7 @@ from trainyard.contract.network import PodNetwork
 from trainyard.contract.plan import pod_name
 from trainyard.lifecycle import roster
 from trainyard.lifecycle.gang import is_open
+from trainyard.lifecycle.noticed import observations
 from trainyard.network.derive import settings_for
 from trainyard.network.explain import FROM_ELSEWHERE, explain, of_template
 from trainyard.network.settings import Setting, Settings, Source
@@ -83,7 +84,7 @@ def env_page(job: Job, settings: Settings, seated: Sequence[Seat], rank: int | N
         _variables(found, width),
         _more(job, width),
         _beside(job, settings, width),
-        _warnings(settings, shown, width),
+        _warnings(job, settings, shown, width),
     ]
     return page(parts)
 
@@ -198,14 +199,15 @@ def _beside(job: Job, settings: Settings, width: int) -> Iterator[str]:
         yield from wrapped("; ".join(things), "Besides, the network adds to each pod: ", "  ", width)
 
 
-def _warnings(settings: Settings, shown: Sequence[Seat], width: int) -> Iterator[str]:
+def _warnings(job: Job, settings: Settings, shown: Sequence[Seat], width: int) -> Iterator[str]:
     of_pods: dict[str, list[int]] = {}
     for seat in shown:
         for warning in (*seat.found.refused, *seat.found.faults, *seat.found.warnings) if seat.found else ():
             of_pods.setdefault(warning, []).append(seat.rank)
-    if settings.warnings or of_pods:
+    while_running = observations(job.status.network.warnings) if job.status.network is not None else ()
+    if settings.warnings or of_pods or while_running:
         yield "Warnings:"
-    for warning in settings.warnings:
+    for warning in (*settings.warnings, *while_running):
         yield from wrapped(warning, "  - ", width=width)
     for warning, ranks in of_pods.items():
         yield from wrapped(f"rank{'s' if len(ranks) > 1 else ''} {numbers(ranks)}: {warning}", "  - ", width=width)

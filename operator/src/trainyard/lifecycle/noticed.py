@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from trainyard.api.conditions import Reason
@@ -51,6 +52,11 @@ def notice(status: TrainingJobStatus, gang: Gang) -> tuple[TrainingJobStatus, Se
     return status, [Tell("Warning", line.reason, said[kind]) for kind, line in ours.items() if kind not in known]
 
 
+def observations(warnings: Iterable[str]) -> tuple[str, ...]:
+    """Of a status's lines those that say what libraries go on by."""
+    return tuple(line for line in warnings if line.partition(":")[0] in _SIGNS)
+
+
 def _observed(gang: Gang) -> Mapping[str, _Line]:
     """What libraries run by that is slower than it should be."""
     return _together(
@@ -74,9 +80,15 @@ def _together(said: Iterable[tuple[Reason, str, str]]) -> dict[str, _Line]:
     """By kind of line, as each was first said."""
     found: dict[str, _Line] = {}
     for reason, text, node in said:
-        one_line = " ".join(text.split())[:CHARACTERS].replace(_PLACE, " (at ")
-        found.setdefault(_kind(one_line), _Line(reason, one_line)).nodes[node] = None
+        kind, one_line = _read(text)
+        found.setdefault(kind, _Line(reason, one_line)).nodes[node] = None
     return found
+
+
+@lru_cache(maxsize=1024)  # thousands of launchers say the same, again and again
+def _read(text: str) -> tuple[str, str]:
+    one_line = " ".join(text.split())[:CHARACTERS].replace(_PLACE, " (at ")
+    return _kind(one_line), one_line
 
 
 def _kind(text: str) -> str:
