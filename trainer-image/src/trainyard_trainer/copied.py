@@ -7,15 +7,10 @@ falls on one of the steps since the save before. Without copies nothing is sent,
 
 from __future__ import annotations
 
-from trainyard.api.trainer import TrainerConfig
 from trainyard.contract.plan import Plan
-from trainyard.planner.collectives import Collective, wire_factor
-from trainyard.planner.model import model_of
-from trainyard.planner.traffic import STATE_BYTES, STORAGE, Bytes
 
 from trainyard_trainer.checkpoint.copies import keepers
 from trainyard_trainer.checkpoint.record import CommitRecord
-from trainyard_trainer.parallel.places import Places
 from trainyard_trainer.report import Reporter
 
 
@@ -27,6 +22,13 @@ class Copied:
         self._level, self._save_bytes = "", 0.0
         if plan is None or plan.trainer is None or plan.checkpoints is None or not plan.checkpoints.copies_bytes:
             return
+        # Needs pydantic, which an image of one's own may not have.
+        from trainyard.api.trainer import TrainerConfig
+        from trainyard.planner.model import model_of
+        from trainyard.planner.traffic import STATE_BYTES
+
+        from trainyard_trainer.parallel.places import Places
+
         self._level = Places(plan.places, plan.levels).crossed((rank, keepers(plan)[rank]))
         self._save_bytes = model_of(TrainerConfig.model_validate(plan.trainer)).parameters * STATE_BYTES / ranks
 
@@ -44,6 +46,9 @@ class Copied:
 
     def _tell(self, size_bytes: float, predicted_bytes: float, count: int, seconds: float) -> None:
         """Of one step. The copies of a save are one send each."""
+        from trainyard.planner.collectives import Collective, wire_factor
+        from trainyard.planner.traffic import STORAGE, Bytes
+
         factor = wire_factor(Collective.SEND_RECEIVE, 2, "gloo")
         self._report.sent(
             STORAGE,
