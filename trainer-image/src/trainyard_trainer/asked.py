@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,14 @@ class Requests:
         self._checkpoint_file = environment.get(env.CHECKPOINT_FILE)
         self._terminated = False
         self._answered = self._checkpoint_number()
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Requests:
+        """Those of this process, which SIGTERM is made to ask from now on where there is no launcher."""
+        requests = cls(environment)
+        if env.STOP_FILE not in environment:
+            signal.signal(signal.SIGTERM, requests.on_sigterm)
+        return requests
 
     def stop_asked(self) -> bool:
         """One stat: cheap enough for every step and every wait."""

@@ -20,7 +20,6 @@ import importlib
 import math
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -34,17 +33,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
-from trainyard.contract import env
 from trainyard.contract.exits import Exit
-from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS, Checkpoints, Plan
+from trainyard.contract.plan import Checkpoints, Plan
 
 from trainyard_trainer.asked import Requests
 from trainyard_trainer.configuration import BadConfiguration, local_environment, read_plan
 from trainyard_trainer.kept import Kept, Stateful
 from trainyard_trainer.machine import pick_device
-from trainyard_trainer.parallel.mesh import build, dimensions
-from trainyard_trainer.parallel.rendezvous import Place, StoppedEarly, meet
-from trainyard_trainer.preflight.gang import PreflightFailed, prove
+from trainyard_trainer.parallel.joining import joined
+from trainyard_trainer.parallel.rendezvous import StoppedEarly
+from trainyard_trainer.preflight.gang import PreflightFailed
 from trainyard_trainer.report import Phase, Reporter
 from trainyard_trainer.seeds import seed_of
 
@@ -102,15 +100,11 @@ def join(
         return _own.device
     environment = os.environ
     with _endings():
-        rank, ranks, local_rank, _ = local_environment(environment)
+        rank, _, local_rank, _ = local_environment(environment)
         device = pick_device(local_rank)
-        requests = Requests(environment)
-        if env.STOP_FILE not in environment:
-            signal.signal(signal.SIGTERM, requests.on_sigterm)
-        report = Reporter.from_environment(rank)
-        report.phase(Phase.INIT, 0)
+        requests = Requests.of(environment)
+        Reporter.from_environment(rank).phase(Phase.INIT, 0)
         plan = read_plan(environment)
-        axes = plan.mesh if plan else ()
         folder = checkpoints or environment.get(FOLDER)
         settings = (
             Checkpoints(str(folder), every_steps=every, keep=keep, grace_seconds=grace_seconds) if folder else None
@@ -118,13 +112,7 @@ def join(
         if plan.checkpoints if plan else settings:
             _can_save()
         ours = not dist.is_initialized()
-        if ours:
-            dimensions(axes, ranks)  # before they meet: a rank refused afterwards would be to the others one that died
-            seconds = plan.process_group_timeout_seconds if plan else PROCESS_GROUP_TIMEOUT_SECONDS
-            meet(Place.of(environment, rank, ranks), device, seconds, requests.stop_asked)
-        if plan is not None:
-            prove(plan, device, report, environment)
-        mesh = build(axes, dist.get_world_size(), device.type)
+        mesh = joined(plan, environment, device, requests.stop_asked, meets=ours)
         _own = Own(Part(plan, plan.checkpoints if plan else settings), mesh, device, requests, ours)
     sys.excepthook = _failed
     return device
@@ -185,7 +173,7 @@ def report(step: int, loss: float | Tensor, tokens: float = 1, grad_norm: float 
     One small reduction, in which travels what was asked of any rank: `should_stop` and `should_save` answer from it.
     """
     session, _ = _loaded()
-    mine = float(loss)
+    mine = float(loss.detach() if isinstance(loss, Tensor) else loss)
     summed, counted = session.sum_over_ranks(mine * tokens if tokens else 0.0, float(tokens))
     # With the wait for the others, which is told apart from the rank's own time.
     seconds = time.monotonic() - _current().since

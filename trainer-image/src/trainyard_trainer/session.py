@@ -25,7 +25,6 @@ import faulthandler
 import hashlib
 import logging
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as StillThere
@@ -38,9 +37,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
-from trainyard.contract import env
 from trainyard.contract.codec import dumps
-from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS, Axis, Lineage, Mark, Plan
+from trainyard.contract.plan import Axis, Lineage, Mark, Plan
 from trainyard.contract.plan import Checkpoints as Settings
 
 from trainyard_trainer.asked import Requests
@@ -51,15 +49,13 @@ from trainyard_trainer.checkpoint.measured import Measured
 from trainyard_trainer.checkpoint.pace import gives_up
 from trainyard_trainer.checkpoint.places import Root, last_attempt, root_of, store_at
 from trainyard_trainer.checkpoint.record import CommitRecord, Training
-from trainyard_trainer.copied import Copied
 from trainyard_trainer.checkpoint.refusals import compare, lasting_errors_are_the_users
 from trainyard_trainer.configuration import Assignment, local_environment
+from trainyard_trainer.copied import Copied
 from trainyard_trainer.heartbeat import Heartbeat
 from trainyard_trainer.history import Chronicle
 from trainyard_trainer.machine import pick_device, threads
-from trainyard_trainer.parallel.mesh import build, dimensions
-from trainyard_trainer.parallel.rendezvous import Place, meet
-from trainyard_trainer.preflight.gang import prove
+from trainyard_trainer.parallel.joining import joined
 from trainyard_trainer.report import Phase, Reporter
 from trainyard_trainer.waiting import Entered, Waits
 
@@ -111,11 +107,11 @@ class Session:
         self.steps_done = 0
         self.resumed = False
         self._waits = Waits(device)
-        self.copied = Copied(self.report, plan, self.rank, self.ranks)
         self.waited_seconds: float | None = None  # in the last step, for others; None where it cannot be known
         self._heartbeat = Heartbeat(
             self.report, Entered([dist.group.WORLD, *mesh.get_all_groups()]), self._waits, device
         )
+        self.copied = Copied(self.report, plan, self.rank, self.ranks)
         if settings is not None:
             root = root_of(settings.folder)
             lineage = plan.lineage if plan else Lineage()
@@ -143,28 +139,15 @@ class Session:
     @classmethod
     @contextmanager
     def open(cls, assignment: Assignment, environment: Mapping[str, str] = os.environ) -> Iterator[Session]:
-        """Meet the other ranks; leave the process group at the end.
-
-        Raises rendezvous.StoppedEarly where a stop was asked before all had come, BadConfiguration for a mesh that
-        cannot be, preflight.gang.PreflightFailed where the plan asks for a preflight and these nodes fail it.
-        """
-        rank, ranks, local_rank, local_ranks = local_environment(environment)
+        """Meet the other ranks; leave the process group at the end. Raises what `joined` does."""
+        _, _, local_rank, local_ranks = local_environment(environment)
         device = pick_device(local_rank)
         torch.set_num_threads(threads(environment, local_ranks))
-        requests = Requests(environment)
-        if env.STOP_FILE not in environment:
-            signal.signal(signal.SIGTERM, requests.on_sigterm)
-        plan = assignment.plan
-        axes = plan.mesh if plan else ()
-        # Before they meet: a rank that is refused afterwards would be to the others one that died.
-        dimensions(axes, ranks)
-        timeout_seconds = plan.process_group_timeout_seconds if plan else PROCESS_GROUP_TIMEOUT_SECONDS
-        meet(Place.of(environment, rank, ranks), device, timeout_seconds, requests.stop_asked)
+        requests = Requests.of(environment)
+        mesh = joined(assignment.plan, environment, device, requests.stop_asked)
         session = None
         try:
-            if plan is not None:
-                prove(plan, device, Reporter.from_environment(rank), environment)
-            session = cls(assignment, build(axes, ranks, device.type), device, requests)
+            session = cls(assignment, mesh, device, requests)
             yield session
             session.close()
         finally:
