@@ -124,6 +124,7 @@ class Trainyard(Callback):
 
     def on_validation_end(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
         """The next step begins."""
+        self._alike = 0
         self._evaluating.close()
 
     def on_train_end(self, trainer: LightningTrainer, pl_module: LightningModule) -> None:
