@@ -190,7 +190,11 @@ session.end()
         )
         for rank in range(2)
     ]
-    said = [rank.communicate(timeout=200)[0] for rank in ranks]
+    try:
+        said = [rank.communicate(timeout=200)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
     assert [rank.returncode for rank in ranks] == [0, 0], said
     assert sorted((tmp_path / "ran").read_text()) == ["0", "1"]
     assert "SaveFailed" not in said[0], said[0]
