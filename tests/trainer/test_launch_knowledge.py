@@ -219,6 +219,9 @@ def test_a_status_sums_up_what_a_step_sends_by_class_and_by_level():
     assert found.level_bytes == {"leaf": 12.0, "spine": 24.0}
     assert found.level_seconds == {"leaf": 0.25, "spine": 0.5}
     assert (found.communication_seconds, found.exposed_seconds, found.step_seconds) == (0.5, 0.25, 1.0)
+    kept = after(*lines, replace(lines[0], axis="storage", data="training state", level="", bytes=0, wire_bytes=0.0))
+    assert sending.sent(kept).data == {"control": 8.0, "gradients": 16.0, "training state": 0.0}
+    assert sending.sent(kept).level_bytes == found.level_bytes
     untimed = after(*lines, replace(lines[2], seconds=None))
     assert sending.sent(untimed).level_seconds == {"leaf": 0.25}  # and not the half of spine's
     strangers = (replace(lines[0], data=f"d{n}", level="l" * n) for n in range(1, 30))

@@ -347,9 +347,17 @@ def _warn(progress: Progress, reason: str, message: str) -> Progress:
 
 def _sent(report: SentInStep) -> SentBytes:
     """What a worker claims, bounded."""
-    figures = (report.bytes, report.predicted_bytes, report.wire_bytes, report.predicted_wire_bytes)
-    seconds = None if report.seconds is None else min(max(report.seconds, 0.0), MOST_BYTES)
-    return SentBytes(*(float(min(max(figure, 0), MOST_BYTES)) for figure in figures), seconds)
+
+    def bounded(figure: float) -> float:
+        return float(min(max(figure, 0.0), MOST_BYTES))
+
+    return SentBytes(
+        counted=bounded(report.bytes),
+        predicted=bounded(report.predicted_bytes),
+        wire=bounded(report.wire_bytes),
+        predicted_wire=bounded(report.predicted_wire_bytes),
+        seconds=None if report.seconds is None else bounded(report.seconds),
+    )
 
 
 def _preflight(report: PreflightDone) -> PreflightResult:

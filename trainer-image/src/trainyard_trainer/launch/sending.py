@@ -19,6 +19,8 @@ def sent(progress: Progress) -> Sent | None:
     untimed = {along.level[:LONGEST_NAME] for along, figures in progress.sent.items() if figures.seconds is None}
     for along, figures in sorted(progress.sent.items()):
         data[along.data[:LONGEST_NAME]] += figures.counted
+        if not along.level:
+            continue  # nothing is sent of it anywhere
         over[along.level[:LONGEST_NAME]] += figures.wire
         if figures.seconds is not None and along.level[:LONGEST_NAME] not in untimed:
             seconds[along.level[:LONGEST_NAME]] += figures.seconds
