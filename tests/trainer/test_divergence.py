@@ -2,18 +2,21 @@
 
 import json
 import math
+import re
 from random import Random
 
+import pytest
 from support.processes import TINY, plan_file, run
 from trainyard.api.trainer import DivergenceConfig
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
-from trainyard_trainer.diagnosis import Seen, tell
+from trainyard_trainer.diagnosis import Seen, tell, tell_losses
 from trainyard_trainer.divergence import Fault, Watch
 from trainyard_trainer.history import History
 from trainyard_trainer.model import transformer
 from trainyard_trainer.parallel.spread import Spread
 from trainyard_trainer.report import Failed, StepDone, Warned
+from trainyard_trainer.session import Session
 from trainyard_trainer.train import main
 
 NAN = float("nan")
@@ -75,6 +78,31 @@ def test_the_cause_is_the_first_layer_of_the_first_stage_or_the_last_on_the_way_
     assert tell([(0, fine), (0, fine)], True).startswith("computed again everything is finite")
 
 
+def test_a_spike_is_of_the_ranks_whose_own_loss_is_far_from_the_others():
+    assert tell_losses([2.1, 2.2, 2.3, 9.1]) == "rank 3's own loss is 9.1, and the others' median 2.2"
+    # The last stages of a pipeline alone have losses, the members of a tensor group the same ones.
+    assert tell_losses([None, None, 9.0, 9.0, 2.0, 2.0, 2.2, 2.2]) == (
+        "rank 2's own loss is 9, rank 3's own loss is 9, and the others' median 2.1"
+    )
+    assert tell_losses([5.0, 5.2, None, 6.0]) == "all ranks alike: their own losses are 5 (rank 0) to 6 (rank 3)"
+    assert tell_losses([9.0] * 6 + [2.0] * 20).endswith("(2 more ranks likewise), and the others' median 2")
+    assert tell_losses([None, 7.0]) == "there is one rank's loss alone"
+
+
+def spikes(step):
+    """On this rank, the loss is ten times what it should be in a step."""
+    steps, loss, learn = [0], Spread._loss, Spread.learn
+
+    def compute(self, *given):
+        return loss(self, *given) * (10.0 if steps[0] == step else 1.0)
+
+    def count(self, *given):
+        steps[0] += 1
+        return learn(self, *given)
+
+    Spread._loss, Spread.learn = compute, count
+
+
 def breaks(step, times):
     """On this rank, the feed-forward of the last layer gives infinities from a step on, so many times."""
     left, steps, last = [times], [0], []
@@ -97,8 +125,14 @@ def breaks(step, times):
     transformer.FeedForward.__init__, transformer.FeedForward.forward, Spread.learn = make, compute, count
 
 
-def attempt(folder, divergence, attempt=1, step=4, times=100, code=Exit.DONE, ranks=2, **given):
-    """Two ranks, of which the second one's last layer breaks in a step; or one that is whole."""
+def saves_at_once():
+    """Every save is whole before the next step, however slow the disk: none is put off."""
+    save = Session.save
+    Session.save = lambda *given, wait=False: save(*given, wait=True)
+
+
+def attempt(folder, divergence, attempt=1, step=4, times=100, spike=0, code=Exit.DONE, ranks=2, at_once=False, **given):
+    """Two ranks, of which the second one's last layer breaks in a step, or its loss spikes; or one that is whole."""
     folder.mkdir(exist_ok=True)
     trainer = {**TINY, "divergence": divergence, **given.pop("trainer", {})}
     environment = plan_file(
@@ -112,7 +146,11 @@ def attempt(folder, divergence, attempt=1, step=4, times=100, code=Exit.DONE, ra
     )
 
     def work(rank):
-        if rank == 1 and step:
+        if at_once:
+            saves_at_once()
+        if rank == 1 and spike:
+            spikes(spike)
+        elif rank == 1 and step:
             breaks(step, times)
         return main([])
 
@@ -157,6 +195,24 @@ def test_a_step_is_skipped_by_all_ranks_and_the_next_takes_the_next_samples(tmp_
     assert all(map(math.isfinite, found[4:]))
     digests = [[report.digest for report in of[0].reports if isinstance(report, StepDone)] for of in (usual, ended)]
     assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("form", ["shard=2", "pipeline=2,shard=1", "shard=1,tensor=2"])
+def test_a_spikes_cause_is_told_by_rank(tmp_path, form):
+    mesh = [Axis(name, int(size)) for name, size in (axis.split("=") for axis in form.split(","))]
+    ended = attempt(
+        tmp_path / "spike", {"onSpike": "skip", "spikeWindow": 8}, mesh=mesh, spike=10, trainer={"steps": 11}
+    )
+    ((reason, message),) = warnings(ended)
+    assert reason == "StepSkipped"
+    cause = {
+        "shard=2": r"rank 1's own loss is \d\d\.\d+, and the others' median \d\.\d+",
+        "pipeline=2,shard=1": "there is one rank's loss alone",
+        "shard=1,tensor=2": r"rank 1's own loss is \d\d\.\d+, and the others' median \d\.\d+",
+    }[form]
+    assert re.search(
+        rf"^step 10: loss .+, and the median of the steps before is \d\.\d+; {cause}; the weights stay", message
+    )
 
 
 def test_what_does_not_come_again_is_blamed_on_the_machine(tmp_path):
@@ -210,7 +266,7 @@ def test_a_step_that_is_given_up_leaves_nothing_that_compression_owes(tmp_path):
         "parallel": {"compression": {"method": "topk"}},
     }
     mesh = [Axis("replicate", 2), Axis("shard", 2)]
-    given = {"trainer": trainer, "ranks": 4, "mesh": mesh, "step": 0, "every_steps": 1, "keep": 100}
+    given = {"trainer": trainer, "ranks": 4, "mesh": mesh, "step": 0, "every_steps": 1, "keep": 100, "at_once": True}
     whole = attempt(tmp_path / "run", spikes, **given)
     last = next(int(message.split()[1].rstrip(":")) for reason, message in warnings(whole) if reason == "StepSkipped")
     expected = losses(tmp_path / "run")

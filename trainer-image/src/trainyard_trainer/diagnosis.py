@@ -1,8 +1,13 @@
-"""Where numbers stopped being finite: the step is computed once more, and every rank watches what its layers give.
+"""Where numbers went astray, and on which rank.
+
+Those that stopped being finite: the step is computed once more, and every rank watches what its layers give.
 
 The rank and the layer where it began have finite numbers going in and others coming out, or a gradient coming in that is the
 first of them on its way back. Where the second time all is finite, the numbers do not follow from weights and samples: a
-machine computed wrongly, and the rank whose loss was another the first time names it."""
+machine computed wrongly, and the rank whose loss was another the first time names it.
+
+A loss that is far above those before: every rank tells that of its own samples. If it is one rank's alone, its samples or its
+machine are to be looked at; if it is everybody's, the training is."""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -18,6 +24,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.utils.hooks import RemovableHandle
+
+FAR: Final = 1.5
+"""A rank's own loss that is more than so many medians of the others' is far from them."""
+MOST_NAMED: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,29 @@ def tell(ranks: Sequence[tuple[int, Seen]], gradient_is_finite: bool) -> str:
     if gradient_is_finite:
         return "computed again everything is finite, and no rank's loss was not: a machine or the network is to be suspected"
     return "every layer gives finite numbers, and what they add up to in the gradient is too large to be held"
+
+
+def compare(loss: float | None) -> str:
+    """A sentence on whose losses a step's comes from; called by all ranks. loss: the mean of this rank's own samples, None where
+    it computes none."""
+    every: list[float | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, loss)
+    return tell_losses(every)
+
+
+def tell_losses(ranks: Sequence[float | None]) -> str:
+    """The same by each rank's own loss, by rank."""
+    own = {rank: loss for rank, loss in enumerate(ranks) if loss is not None}
+    if len(own) < 2:
+        return "there is one rank's loss alone"
+    far = [rank for rank, loss in own.items() if loss > FAR * median(own[other] for other in own if other != rank)]
+    if not far:
+        low, high = min(own, key=lambda rank: own[rank]), max(own, key=lambda rank: own[rank])
+        return f"all ranks alike: their own losses are {own[low]:.4g} (rank {low}) to {own[high]:.4g} (rank {high})"
+    far.sort(key=lambda rank: -own[rank])
+    losses = ", ".join(f"rank {rank}'s own loss is {own[rank]:.4g}" for rank in far[:MOST_NAMED])
+    more = f" ({len(far) - MOST_NAMED} more ranks likewise)" if len(far) > MOST_NAMED else ""
+    return f"{losses}{more}, and the others' median {median(own[rank] for rank in own if rank not in far):.4g}"
 
 
 _LOOKS: Final[tuple[tuple[str, Callable[[Seen], str], int], ...]] = (

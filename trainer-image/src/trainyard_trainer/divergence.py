@@ -8,7 +8,7 @@ save: who resumes before such a step comes to it again, and decides again as it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isfinite
 from statistics import median
@@ -61,14 +61,12 @@ class Watch:
             return Fault(step, what, f"{FIELD}.onSpike", self._config.on_spike, finite=True)
         return None
 
-    def give_up(
-        self, fault: Fault, session: Session, model: nn.Module, optimizer: Optimizer, cause: Callable[[], str]
-    ) -> None:
-        """Do with the step's gradient as configured; called by all ranks. cause: looks for it, for a fault that is not finite.
+    def give_up(self, fault: Fault, cause: str, session: Session, model: nn.Module, optimizer: Optimizer) -> None:
+        """Do with the step's gradient as configured; called by all ranks. cause: for the message, as `diagnosis` tells it.
 
         Raises Diverged where training is to stop, where too many steps were given up, or where there is nothing to go back to.
         """
-        what = f"step {fault.step}: {fault.what}" + ("" if fault.finite else f"; {cause()}")
+        what = f"step {fault.step}: {fault.what}; {cause}"
         self._given_up += 1
         if fault.action == "stop":
             raise Diverged(what)

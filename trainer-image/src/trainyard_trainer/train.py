@@ -14,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from math import prod
 
 import torch
@@ -125,8 +124,11 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
             optimizer.step()
         else:
             optimizer.zero_grad()
-            why = partial(spread.why, micro_batches, batches.global_tokens, scaler.scale, mine)
-            watch.give_up(fault, session, model, optimizer, why)
+            if fault.finite:
+                cause = spread.whose(micro_batches, batches.global_tokens, mine)
+            else:
+                cause = spread.why(micro_batches, batches.global_tokens, scaler.scale, mine)
+            watch.give_up(fault, cause, session, model, optimizer)
             spread.forget()  # and not before: the cause is looked for by doing the step again
         optimizer.zero_grad()
 

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainyard.api.trainer import ParallelConfig
 
 from trainyard_trainer import diagnosis
-from trainyard_trainer.data.batches import Batch
+from trainyard_trainer.data.batches import Batch, counted
 from trainyard_trainer.model.loss import cross_entropy, on_parts
 from trainyard_trainer.model.transformer import Transformer
 from trainyard_trainer.parallel import data, gradients, pipeline, replicas, tensor
@@ -117,6 +117,12 @@ class Spread:
         return diagnosis.find(
             self.model, lambda: self.learn(micro_batches, tokens, scale), loss, self._stage, self.norm_squared
         )
+
+    def whose(self, micro_batches: Sequence[Batch], tokens: int, loss: float) -> str:
+        """Which ranks' own losses a step's comes from. loss: what `learn` answered."""
+        count = counted(micro_batches)
+        computes = self.model.out is not None and count > 0
+        return diagnosis.compare(loss * tokens * self._tensors / count if computes else None)
 
     def norm_squared(self) -> float:
         """This rank's contribution to the squared norm of the gradient; the sum over all ranks is the squared norm."""
