@@ -19,7 +19,6 @@ from trainyard.planner.traffic import Mesh
 from trainyard.topology.tree import Level, Tree
 
 LEVELS = (Level("spine", "s"), Level("leaf", "l"))
-DATA_ALONE = frozenset({"replicate", "shard"})
 
 
 def a_model(
@@ -87,9 +86,7 @@ def test_layers_that_are_computed_again_fit_where_others_do_not_and_take_longer(
 
 def test_a_model_that_no_sharding_holds_needs_tensor_groups() -> None:
     site = a_site(nodes=64)
-    choices = choose(SEVENTY_BILLION, site, supported=DATA_ALONE)
-    assert all(choice.out for choice in choices)
-    assert choices[0].out == "tensor: not run by the built-in trainer"
+    assert all(choice.out for choice in choose(SEVENTY_BILLION, site, fixed={"tensor": 1, "pipeline": 1}))
     best = choose(SEVENTY_BILLION, site)[0]
     assert best.out == ""
     assert best.mesh.tensor > 1
@@ -99,11 +96,6 @@ def test_a_size_that_was_settled_is_looked_at_beside_every_other() -> None:
     """Tensor groups over two nodes, and shards of some of what is left: not proposed, and possible."""
     choices = choose(a_model(), a_site(processes=2), fixed={"tensor": 4, "shard": 2})
     assert [str(choice.mesh) for choice in choices if choice.mesh.pipeline == 1] == ["replicate 2 x shard 2 x tensor 4"]
-
-
-def test_others_are_left_out_on_request() -> None:
-    found = choose(a_model(), a_site(), supported=DATA_ALONE, others=False)
-    assert {choice.mesh.tensor * choice.mesh.pipeline for choice in found} == {1}
 
 
 def test_what_the_user_has_settled_stays() -> None:

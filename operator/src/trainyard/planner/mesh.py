@@ -6,7 +6,7 @@ that the job would get. The fastest that fits is chosen, and of those hardly slo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -17,11 +17,9 @@ from trainyard.planner.memory import USABLE, Memory, memory
 from trainyard.planner.model import FLOAT32_SHARE, Model
 from trainyard.planner.nested import Path, nested
 from trainyard.planner.predict import Prediction, Predictor, StepTime
-from trainyard.planner.traffic import PIPELINE, REPLICATE, SHARD, TENSOR, Mesh, traffic
+from trainyard.planner.traffic import REPLICATE, SHARD, TENSOR, Mesh, traffic
 from trainyard.topology.tree import Tree
 
-BUILT_IN: Final = frozenset({PIPELINE, REPLICATE, SHARD, TENSOR})
-"""The axes that the built-in trainer runs (trainyard_trainer.parallel.mesh)."""
 FLOPS_SHARE: Final = 0.40
 """Of an accelerator's published rate while it computes (assumed; Llama 3 reports 38 to 43 %, torchtitan 33 to 39 %)."""
 WORTH_IT: Final = 0.05
@@ -80,23 +78,12 @@ class Site:
         return tuple(of[node] for node in self.nodes for _ in range(self.processes_per_node))
 
 
-def choose(
-    model: Model,
-    site: Site,
-    supported: Collection[str] = BUILT_IN,
-    fixed: Mapping[str, int] | None = None,
-    others: bool = True,
-) -> tuple[Choice, ...]:
+def choose(model: Model, site: Site, fixed: Mapping[str, int] | None = None) -> tuple[Choice, ...]:
     """All meshes, best first; at the end those that cannot be had, each with the reason.
 
-    supported: axes that the trainer runs; others: whether to list meshes with more axes, to compare with. fixed: sizes that the
-    user has settled.
+    fixed: sizes that the user has settled.
     """
-    found = [
-        _judged(mesh, model, site, supported)
-        for mesh in meshes(model, site.world, site.processes_per_node, fixed)
-        if others or not _beyond(mesh, supported)
-    ]
+    found = [_judged(mesh, model, site) for mesh in meshes(model, site.world, site.processes_per_node, fixed)]
     possible = sorted((choice for choice in found if not choice.out), key=_order)
     out = sorted((choice for choice in found if choice.out), key=_order)
     if possible:
@@ -165,21 +152,14 @@ def too_large(needed: Memory, limit: float) -> str:
     return f"needs {needed.total / GB:.1f} GB of an accelerator's {limit / GB:.1f} usable GB"
 
 
-def _judged(mesh: Mesh, model: Model, site: Site, supported: Collection[str]) -> Choice:
+def _judged(mesh: Mesh, model: Model, site: Site) -> Choice:
     needed = memory(model, mesh)
     limit = usable_bytes(site.accelerator)
     if limit is not None and needed.total > limit:
         out = too_large(needed, limit)
         return Choice(mesh, needed, limit, None, None, out)
     prediction, step = predicted(model, mesh, site)
-    beyond = _beyond(mesh, supported)
-    out = f"{' and '.join(beyond)}: not run by the built-in trainer" if beyond else ""
-    return Choice(mesh, needed, limit, prediction, step, out)
-
-
-def _beyond(mesh: Mesh, supported: Collection[str]) -> list[str]:
-    """Axes with members that the trainer does not run."""
-    return [name for name, size in mesh.axes if size > 1 and name not in supported]
+    return Choice(mesh, needed, limit, prediction, step)
 
 
 def _seconds(choice: Choice) -> float:

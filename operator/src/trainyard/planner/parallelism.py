@@ -51,7 +51,7 @@ def mesh_of(spec: TrainingJobSpec, site: Site) -> Mesh:
         return Mesh(shard=site.world)
     model = model_of_job(spec)
     if model is not None and not wanted.settled:
-        best = choose(model, site, fixed=wanted.sizes, others=False)
+        best = choose(model, site, fixed=wanted.sizes)
         if best and not best[0].out:
             return best[0].mesh
     return _settled(wanted.sizes, site.world)

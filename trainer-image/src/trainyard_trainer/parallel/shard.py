@@ -4,9 +4,9 @@
     ZeRO-2   weights stay whole in between: a third less to send, for the memory of the model's weights
     HSDP     either of them within a `shard` group; the sum of gradients goes on across `replicate` groups
 
-The next block is gathered while one computes, and gradients are summed while the block before goes backward. Gradients are
-summed, not averaged: the loss is divided by the step's tokens over all ranks beforehand, which stays right when ranks hold
-different numbers of tokens.
+On a GPU the next block is gathered while one computes, and gradients are summed while the block before goes backward; over gloo
+FSDP waits for each of its collectives. Gradients are summed, not averaged: the loss is divided by the step's tokens over all
+ranks beforehand, which stays right when ranks hold different numbers of tokens.
 """
 
 from __future__ import annotations
