@@ -136,6 +136,15 @@ def test_case_13_a_name_that_does_not_exist_is_refused_with_those_that_do(machin
     )
 
 
+@pytest.mark.parametrize("name", ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"])
+def test_case_13_a_name_that_only_the_node_or_its_network_says_is_a_fault_of_the_node(machine, name):
+    said = found(with_gpus(machine), {name: "eth9", "TRAINYARD_GIVEN": f"X,{name}"}, replace(PART, built_in=True))
+    assert (said.refused, said.stranded) == ((), True)
+    only(said.faults, name, "'eth9'", "the node's annotation trainyard.dev/interface", "should say", "eth0")
+    said = found(machine, {name: "eth9", "TRAINYARD_GIVEN": "X"}, replace(PART, built_in=True))
+    assert (len(said.refused), said.faults, said.stranded) == (1, (), False)
+
+
 def test_case_13_nccls_variable_is_only_told_of_where_nothing_reads_it(machine):
     said = found(machine, {"NCCL_SOCKET_IFNAME": "eth9"})
     assert said.refused == ()

@@ -377,6 +377,25 @@ def test_what_one_node_lacks_counts_unless_the_job_wants_no_preflight(cluster: P
     assert any("mlx5_3 has no link" in line for line in network.warnings)
 
 
+@pytest.mark.parametrize("preflight", [True, False])
+def test_case_13_an_interface_that_one_node_says_wrongly_leaves_out_that_node_and_one_that_all_have_none(
+    cluster: Pretend, preflight: bool
+) -> None:
+    cluster.trains = False
+    stranded = PodNetwork(faults=("GLOO_SOCKET_IFNAME: 'eth9' is no interface here",), stranded=True)
+    cluster.submit("train", 4, network={"preflight": preflight})
+    cluster.operate()
+    odd = plan(cluster).members[2].node
+    cluster.networks[odd] = stranded
+    cluster.until(lambda: cluster.status("train").restarts.unfit == 1, 20)
+    assert [one.node for one in cluster.status("train").avoid] == [odd]
+    cluster.delete_job("train")
+    cluster.networks = dict.fromkeys(cluster.nodes, stranded)
+    cluster.submit("all", 4, restart={"failures": 1, "per": "24h"}, network={"preflight": preflight})
+    cluster.until(cluster.phase_is("all", "Failed"), 200)
+    assert cluster.status("all").avoid == ()
+
+
 def test_what_all_nodes_lack_is_no_fault_of_theirs(cluster: Pretend) -> None:
     cluster.networks = {node: PodNetwork(faults=("NCCL_IB_HCA: '=mlx5_9' means none",)) for node in cluster.nodes}
     cluster.submit("train", 4, restart={"failures": 1, "per": "24h"})

@@ -52,6 +52,15 @@ def test_the_jobs_settings_win_over_its_template_and_both_over_the_fabrics_addit
     assert listed(env) == [("Z", "added"), ("X", "job"), ("Y", "template")]
 
 
+def test_the_launcher_is_told_which_names_are_not_the_jobs_own():
+    env = environment(
+        settings(("F", "fabric", Source.FABRIC), ("D", "derived", Source.DERIVED), ("J", "job", Source.JOB)),
+        [variable("T"), variable("F")],
+    )
+    assert [v["value"] for v in env if v["name"] == "TRAINYARD_GIVEN"] == ["D"]
+    assert not any(v["name"] == "TRAINYARD_GIVEN" for v in environment(settings(), [variable("T")]))
+
+
 def test_an_addition_wins_over_a_setting_of_the_fabric():
     env = environment(settings(("X", "setting", Source.FABRIC), added=[variable("X", "addition")]), [])
     assert listed(env) == [("X", "addition")]
@@ -97,7 +106,7 @@ def test_the_user_sees_his_values_with_all_that_they_refer_to(of_fabric, added, 
         *((v["name"], v["value"], Source.JOB) for v in of_job),
         added=added,
     )
-    env = environment(given_settings, of_template)
+    env = [v for v in environment(given_settings, of_template) if v["name"] != "TRAINYARD_GIVEN"]
     listed_names = [v["name"] for v in env]
     assert len(listed_names) == len(set(listed_names))
     assert env[: len(identity())] == identity()

@@ -23,16 +23,19 @@ def compared(world: World, job: Job, gang: Gang) -> Unlike | None:
     status = job.status
     if job.spec is None or status.started_at is None or status.network is None or status.network.compared:
         return None
-    reports, unfit, faults = [], list[str](), list[str]()
+    reports, unfit, faults, doubts = [], list[str](), list[str](), list[str]()
     for seat, node in zip(gang.seats, gang.nodes, strict=True):
         said = seat.status
         if said is None or said.attempt != status.attempt or said.network is None:
             return None
-        if said.network.faults:
-            unfit.append(node)
-            faults.append(f"{node}: {'; '.join(said.network.faults)}")
-        else:
+        line = f"{node}: {'; '.join(said.network.faults)}"
+        if not said.network.faults:
             reports.append(Report(node, seat.rank, said.network.alike))
+        elif job.spec.network.preflight or said.network.stranded:
+            unfit.append(node)
+            faults.append(line)
+        else:  # what a node lacks by itself is for the preflight to judge
+            doubts.append(line)
     nodes = [world.nodes[name] for name in dict.fromkeys(gang.nodes) if name in world.nodes]
     network, pod = likeliest(nodes, world.fabrics, job.spec.network.fabric), pod_of(job.spec)
     roce = network.profile is not None and network.profile.transport is Transport.ROCE
@@ -40,6 +43,5 @@ def compared(world: World, job: Job, gang: Gang) -> Unlike | None:
     written = {**{setting.name: setting.value for setting in settings.settings}, **pod.said}
     crosses = integer(written.get(CROSS_NIC, "")).value != 0
     found = compare(reports, roce=roce, cross_nic=crosses, accelerators=pod.accelerators)
-    if not job.spec.network.preflight:  # what a node lacks by itself is for the preflight to judge
-        return Unlike(found.fatal, found.nodes, (*faults, *found.costly))
-    return Unlike((*faults, *found.fatal), tuple(dict.fromkeys((*unfit, *found.nodes))), found.costly)
+    blamed = tuple(dict.fromkeys((*unfit, *found.nodes)))
+    return Unlike((*faults, *found.fatal), blamed, (*doubts, *found.costly))

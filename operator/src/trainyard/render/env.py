@@ -37,10 +37,10 @@ def environment(settings: Settings, of_template: Sequence[Variable]) -> list[Var
     of_fabric = [_plain(s.name, s.value) for s in settings.settings if s.source is not Source.JOB]
     of_job = [_plain(s.name, s.value) for s in settings.settings if s.source is Source.JOB]
     users = [*of_job, *without(_last_of_each(of_template), of_job)]
-    added = _last_of_each([*of_fabric, *settings.additions.env])
-    ours = identity()
-    allowed = [v for v in (*without(added, users), *users) if not names.is_reserved_env(str(v["name"]))]
-    return [*ours, *allowed]
+    added = without(_last_of_each([*of_fabric, *settings.additions.env]), users)
+    given, own = ([v for v in of if not names.is_reserved_env(str(v["name"]))] for of in (added, users))
+    whose = [_plain(env.GIVEN, ",".join(str(v["name"]) for v in given))] if given else []
+    return [*identity(), *whose, *given, *own]
 
 
 def without(variables: Iterable[Variable], others: Iterable[Variable]) -> list[Variable]:

@@ -1,7 +1,8 @@
 """All that a pod finds of its network, and the variables that follow from it. Pure: the machine is an argument.
 
 Interface and gloo's variable are for every gang of several nodes. What is NCCL's and RDMA's is for pods with CUDA devices. A
-variable that is set, by the user or the operator, stands as it is; it is looked at, and what it would do is said.
+variable that is set, by the user or the operator, stands as it is; it is looked at, and what it would do is said. A name of an
+interface that does not exist is a mistake of the job where the job says it, and else a fault of this node.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from trainyard.contract import env
 from trainyard.contract.matcher import exactly
 from trainyard.contract.network import Alike, Fact, PodNetwork, Resolved, bounded
 
@@ -71,6 +73,7 @@ class _Found:
     warnings: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    stranded: bool = False
 
 
 def resolve(around: Surroundings, part: Part, environment: Mapping[str, str]) -> PodNetwork:
@@ -94,6 +97,7 @@ def resolve(around: Surroundings, part: Part, environment: Mapping[str, str]) ->
             settings=tuple(found.settings),
             warnings=tuple(found.warnings),
             faults=tuple(found.faults),
+            stranded=found.stranded,
             refused=tuple(found.refused),
         )
     )
@@ -119,8 +123,11 @@ def _interface(
         found.facts.append(Fact("interface MTU", str(mtu), f"/sys/class/net/{way.name}/mtu"))
     right = way.name if way is not None else None
     gloo, nccl = environment.get(GLOO, ""), environment.get(NCCL, "")
-    _check_gloo(found, gloo, around, interfaces, part, cuda, _advice(part.where, there, right))
-    _check_nccl(found, nccl, around, interfaces, cuda, _advice(part.where, there, right and exactly([right])))
+    given = environment.get(env.GIVEN, "").split(",")
+    advice = _Advice(part.where, there, right, GLOO in given)
+    _check_gloo(found, gloo, around, interfaces, part, cuda, advice)
+    advice = _Advice(part.where, there, right and exactly([right]), NCCL in given)
+    _check_nccl(found, nccl, around, interfaces, cuda, advice)
     if way is None or not part.several:
         return
     if not gloo:
@@ -135,8 +142,29 @@ def _nobody(_name: str) -> str | None:
     return None
 
 
-def _advice(where: str, there: str, right: str | None) -> str:
-    return f"{where} has {there}; " + (f"write {right}, or leave it out" if right else "leave it out")
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """What to write instead of a name that does not exist. given: the node or its network says it, not the job."""
+
+    where: str
+    there: str
+    right: str | None
+    given: bool
+
+    def __str__(self) -> str:
+        if self.given:
+            who = "the node's annotation trainyard.dev/interface, its Fabric or its profile says it"
+            return f"{self.where} has {self.there}; {who}" + (f", and should say {self.right}" if self.right else "")
+        instead = f"write {self.right}, or leave it out" if self.right else "leave it out"
+        return f"{self.where} has {self.there}; {instead}"
+
+    def tell(self, found: _Found, message: str) -> None:
+        """That no worker can meet the others by this name."""
+        if self.given:
+            found.faults.append(message)
+            found.stranded = True
+        else:
+            found.refused.append(message)
 
 
 def _check_gloo(
@@ -146,18 +174,21 @@ def _check_gloo(
     interfaces: Sequence[Interface],
     part: Part,
     cuda: bool,
-    advice: str,
+    advice: _Advice,
 ) -> None:
     """gloo fails by a name that it does not find. Where NCCL is there, a script of one's own may never use gloo."""
     unknown = ways.gloo_unknown(value, interfaces, around.addresses) if value else []
     if not unknown:
         return
     message = f"{GLOO}: {', '.join(unknown)!r} is no interface here: {ways.gloo_form(value)}{advice}"
-    (found.refused if part.built_in or not cuda else found.warnings).append(message)
+    if part.built_in or not cuda:
+        advice.tell(found, message)
+    else:
+        found.warnings.append(message)
 
 
 def _check_nccl(
-    found: _Found, value: str, around: Surroundings, interfaces: Sequence[Interface], cuda: bool, advice: str
+    found: _Found, value: str, around: Surroundings, interfaces: Sequence[Interface], cuda: bool, advice: _Advice
 ) -> None:
     if len(value) < 2:  # NCCL does not look at a single character
         return
@@ -166,7 +197,7 @@ def _check_nccl(
         return
     message = f"{NCCL}: {value!r} matches no interface: {advice}"
     if cuda:
-        found.refused.append(message)
+        advice.tell(found, message)
     else:
         found.warnings.append(f"{message}; nothing reads it in a pod without accelerators")
 
