@@ -89,6 +89,28 @@ def test_case_13_a_wrong_interface_ends_the_attempt_before_any_worker_starts(tmp
     assert launcher.words.fault.rank == -1
 
 
+def test_a_wrong_interface_that_the_job_did_not_say_is_heard_of_and_then_fails_the_node(tmp_path, machine):
+    given = {"GLOO_SOCKET_IFNAME": "eth9", "TRAINYARD_GIVEN": "GLOO_SOCKET_IFNAME"}
+    before = on(machine) + "from trainyard_trainer.launch import starting\nstarting.HEARD_SECONDS = 3.0\n"
+    with launched(tmp_path, "print('started')", plan=a_plan(nodes=2), before=before, environment=given) as launcher:
+        status = launcher.reaches(lambda status: status.network is not None)
+        assert status.network.stranded
+        assert "'eth9' is no interface here" in status.network.faults[0]
+        assert launcher.wait() == Exit.PREFLIGHT
+    assert launcher.out == b""
+    assert launcher.words.cause == status.network.faults[0]
+
+
+def test_such_a_pod_leaves_at_once_where_it_is_told_to(tmp_path, machine):
+    given = {"GLOO_SOCKET_IFNAME": "eth9", "TRAINYARD_GIVEN": "GLOO_SOCKET_IFNAME"}
+    with launched(
+        tmp_path, "print('started')", plan=a_plan(nodes=2), before=on(machine), environment=given
+    ) as launcher:
+        launcher.reaches(lambda status: status.network is not None)
+        assert launcher.stop(seconds=60.0)[0] == 202
+        assert launcher.wait() == Exit.PREFLIGHT
+
+
 def test_a_machine_that_cannot_be_looked_at_trains_all_the_same(tmp_path, machine):
     before = on(machine) + "def surroundings(): raise RuntimeError('no /sys')\nfinding.surroundings = surroundings\n"
     with launched(tmp_path, "wait_for('gate')", plan=a_plan(nodes=2), before=before) as launcher:

@@ -96,8 +96,9 @@ class Attempt:
 
     folder: where the workers look for what they are asked. deadline: of the stop. kill_at: when whoever was told to end is
     made to. overdue: the deadline passed. error: what the launcher itself could not do; error_exit: how it then exits. finding:
-    the search for what the network is; network: what it found. signs: what workers complain of. ended: set when all workers have
-    ended and a later plan is waited for.
+    the search for what the network is; network: what it found. stranded: no worker could meet the others,
+    and the operator is to hear of it first. signs: what workers complain of. ended: set when all workers have ended and a later
+    plan is waited for.
     """
 
     settings: Settings
@@ -106,6 +107,7 @@ class Attempt:
     zygote: Zygote | None = None
     finding: Finding | None = None
     network: PodNetwork | None = None
+    stranded: bool = False
     signs: Signs = field(default_factory=Signs)
     notice: Notice | None = None
     deadline: float | None = None
@@ -129,7 +131,7 @@ class Attempt:
     @property
     def preparing(self) -> bool:
         """Whether workers are still to be started."""
-        return self.zygote is not None or self.finding is not None
+        return self.zygote is not None or self.finding is not None or self.stranded
 
     @property
     def preflight(self) -> PreflightResult | None:

@@ -29,6 +29,9 @@ from trainyard_trainer.launch.zygote import Zygote, can_become
 
 FIND_SECONDS: Final = 6.0
 """After this long the workers start without what was to be found of the network."""
+HEARD_SECONDS: Final = 20.0
+"""How long a pod whose workers could not meet the others is there to be asked why: the operator, which hears all members, tells a
+fault of this node from one that all have."""
 HOPELESS: Final = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
 """What the image does not hold will not be there next time either; a lack of memory or pids may pass."""
 
@@ -58,6 +61,7 @@ class Start:
         self._started, self._failed, self._warn, self._before = started, failed, warn, before
         self._warm, self._warmed = warm, warmed
         self._find_until = time.monotonic() + FIND_SECONDS
+        self._stranded_until = self._find_until
         attempt.finding = Finding(attempt.settings.part, attempt.settings.environment)
         loop.watch(attempt.finding.fd, self._found)
 
@@ -65,9 +69,14 @@ class Start:
         """What time alone brings."""
         if self._attempt.finding is not None and now >= self._find_until:
             self._found()
+        if self._attempt.stranded and (self._attempt.notice is not None or now >= self._stranded_until):
+            self._attempt.stranded = False
+            found = self._attempt.network
+            self._cannot("; ".join(found.faults) if found is not None else "", Exit.PREFLIGHT)
 
     def end(self) -> None:
         """Start nothing any more."""
+        self._attempt.stranded = False
         if self._attempt.finding is not None:
             self._loop.forget(self._attempt.finding.fd)
             self._attempt.finding.result()
@@ -95,8 +104,10 @@ class Start:
         self._attempt.network_file.write_text(network.encode_network(found), encoding="utf-8")
         if found.refused:
             self._cannot("; ".join(found.refused), Exit.CONFIGURATION)
-            return
-        self._begin()
+        elif found.stranded:
+            self._attempt.stranded, self._stranded_until = True, time.monotonic() + HEARD_SECONDS
+        else:
+            self._begin()
 
     def _begin(self) -> None:
         """Start the workers: at once, or when a zygote is ready to become them. A single one is forked too: that of the next
