@@ -225,6 +225,19 @@ def test_a_node():
     assert not decode.node({"metadata": {"name": "n", "uid": "u"}}).ready
 
 
+def test_what_a_health_check_says_of_a_nodes_rdma():
+    said = {
+        "RdmaLinkFlapping": "True",
+        "RdmaWpaAuth": "False",
+        "RdmaLink": "Unknown",
+        "GpuEcc": "True",
+        "Ready": "True",
+    }
+    conditions = [{"type": type, "status": status, "lastTransitionTime": THEN} for type, status in said.items()]
+    raw = {"metadata": {"name": "n", "uid": "u"}, "status": {"conditions": conditions}}
+    assert decode.node(NODES.shape.one.validate_json(json.dumps(raw))).rdma_faults == ("RdmaLinkFlapping",)
+
+
 @pytest.mark.parametrize(
     ("status", "degraded"), [("True", Degraded(T0 + 10, "PreflightFailed", "slow")), ("False", None)]
 )

@@ -37,6 +37,13 @@ def told(nodes, fabric=None, /, **spec):
     return list(before_admission(on(nodes, fabric), pod_of(a_spec(**spec)), nodes))
 
 
+def test_nodes_whose_health_check_finds_fault_with_their_rdma_are_named_before_the_gang_starts():
+    nodes = [replace(node, rdma_faults=("RdmaLinkFlapping",) if n else ()) for n, node in enumerate(some_nodes(6))]
+    (line,) = told(nodes, a_fabric(profile="roce"), nodes=6)
+    assert line.startswith("condition RdmaLinkFlapping of n-1, n-2, n-3 and 2 more: ")
+    assert told(nodes, a_fabric(kind="tcp"), nodes=6) == [], "nobody uses it there"
+
+
 def test_nodes_alike_are_told_nothing():
     assert told(some_nodes(4, "p5.48xlarge", labels={"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})) == []
     assert compare(GANG, roce=True) == Unlike()

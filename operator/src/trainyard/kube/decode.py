@@ -6,7 +6,7 @@ when the deletion was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from trainyard.api import names
@@ -65,7 +65,14 @@ def node(raw: NodeShape) -> Node:
         ready_since=_seconds(ready.get("lastTransitionTime")) if ready is not None else 0.0,
         annotations={k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(f"{names.GROUP}/")},
         degraded=_degraded(degraded) if degraded is not None and degraded["status"] == "True" else None,
+        rdma_faults=tuple(sorted(_rdma_faults(status.get("conditions") or ()))),
     )
+
+
+def _rdma_faults(conditions: Iterable[ConditionShape]) -> Iterator[str]:
+    """A condition of node-problem-detector is True where there is a problem: RdmaLink, RdmaLinkFlapping, RdmaWpaAuth and others
+    of oracle-quickstart/oci-hpc-oke (docs/running-gpu-rdma-healthchecks-with-node-problem-detector.md)."""
+    return (one["type"] for one in conditions if one["type"].startswith("Rdma") and one["status"] == "True")
 
 
 def _degraded(condition: ConditionShape) -> Degraded:

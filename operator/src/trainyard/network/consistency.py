@@ -21,6 +21,9 @@ from trainyard.network.nvlink import CLIQUE, beyond_the_node
 from trainyard.network.profiles.model import Transport
 from trainyard.world.records import Node
 
+NAMED = 3
+"""Nodes of one condition that are named."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -39,6 +42,7 @@ def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Itera
     yield from differing("accelerators", {node.name: node.labels.get(LABEL_GPU_PRODUCT) for node in nodes}, PACE)
     if profile is None or not profile.transport.fast:
         return
+    yield from _at_fault(nodes)
     machines = {node.name: profile.machine(node.labels) for node in nodes}
     named = {node.name: len(devices(network, pod, node)[0]) or None for node in nodes}
     counted = {name: machine.nics if machine is not None else None for name, machine in machines.items()}
@@ -50,6 +54,21 @@ def before_admission(network: Network, pod: Pod, nodes: Sequence[Node]) -> Itera
         yield from differing(MTU, mtus, LOSES)
     if any(beyond_the_node(profile, node) for node in nodes):
         yield from _shares(nodes)
+
+
+def _at_fault(nodes: Sequence[Node]) -> Iterator[str]:
+    """What health checks of nodes say of their RDMA."""
+    found: dict[str, list[str]] = {}
+    for node in nodes:
+        for fault in node.rdma_faults:
+            found.setdefault(fault, []).append(node.name)
+    for fault in sorted(found):
+        names = found[fault]
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield (
+            f"condition {fault} of {', '.join(names[:NAMED])}{more}: by the node's health check its RDMA is at fault, and all "
+            "members wait for the slowest; spec.placement.avoidNodes leaves it out"
+        )
 
 
 def _mtu(pod: Pod, node: Node) -> int | None:

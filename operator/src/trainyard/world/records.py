@@ -56,7 +56,8 @@ class Node:
 
     annotations: those that are for Trainyard, and no others. adapters: in natural order, where a driver publishes them.
     nvlink_channels: a driver prepares NVLink between nodes for who claims a channel of a ComputeDomain. degraded: no new gang
-    gets it; None where nobody marked it.
+    gets it; None where nobody marked it. rdma_faults: conditions by which a health check says that its
+    RDMA is at fault.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Node:
     adapters: tuple[Adapter, ...] = ()
     nvlink_channels: bool = False
     degraded: Degraded | None = None
+    rdma_faults: tuple[str, ...] = ()
 
     @property
     def is_open(self) -> bool:
