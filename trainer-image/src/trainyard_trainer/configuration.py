@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainyard.contract import env
 from trainyard.contract.codec import ContractError
@@ -76,16 +76,25 @@ def _document(path: str | None) -> dict[str, Any]:
     return document
 
 
-def local_environment(environment: Mapping[str, str] = os.environ) -> tuple[int, int, int, int]:
-    """(rank, world size, local rank, local world size) as torchrun and our launcher give them, or of a single process."""
+class Local(NamedTuple):
+    """Which process this is. ranks: of all nodes; local_rank, local_ranks: of this one."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    local_ranks: int
+
+
+def local_environment(environment: Mapping[str, str] = os.environ) -> Local:
+    """As torchrun and our launcher give it, or of a single process."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     given = [environment.get(name) for name in names]
     if given[0] is None and given[1] is None:
-        return 0, 1, 0, 1
+        return Local(0, 1, 0, 1)
     try:
         rank, world, local_rank, local_world = (
             int(value or default) for value, default in zip(given, "0101", strict=True)
         )
     except ValueError:
         raise BadConfiguration(f"{', '.join(names)}: {given} are not all numbers") from None
-    return rank, world, local_rank, local_world
+    return Local(rank, world, local_rank, local_world)

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ from trainyard.contract.plan import Axis, Checkpoints
 
 from trainyard_trainer.configuration import Assignment, BadConfiguration, assignment, local_environment
 from trainyard_trainer.data.ahead import Ahead
-from trainyard_trainer.data.batches import Batches, batches_of
+from trainyard_trainer.data.batches import Batch, Batches, batches_of
 from trainyard_trainer.data.corpus import Corpus
 from trainyard_trainer.data.sources import corpus_of
 from trainyard_trainer.divergence import Watch
@@ -61,7 +62,7 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     if config.compile:
         model.compile_blocks()
     size = sum(parameter.numel() for parameter in model.parameters())
-    places = Places.of(task.plan, session.ranks, local_environment()[3])
+    places = Places.of(task.plan, session.ranks, local_environment().local_ranks)
     nested = places.nested(session.mesh)
     spread = Spread(model, session.mesh, session.device, config.parallel, PRECISIONS[config.precision], nested)
     optimizer = adamw(model, config.optimizer)
@@ -100,34 +101,39 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
         started = time.perf_counter()
         step += 1
         torch.manual_seed(seed_of(config.seed, step, batches.rank))
+        micro_batches = ahead.take(step)
+        if step < config.steps:
+            ahead.fetch(step + 1)
+
+        # What a step sends is counted once: by the passes through the network, and by all ranks to agree.
         counted = step == first + COUNTED_STEP - 1
         with ledger.counting(counted):
-            micro_batches = ahead.take(step)
-            if step < config.steps:
-                ahead.fetch(step + 1)
-            mine = spread.learn(micro_batches, batches.global_tokens, scaler.scale)
+            mine = learn(spread, batches, micro_batches, scaler.scale)
+        # For the next step's samples each rank waits by itself: within the sum it would hold up the others.
         data_seconds = ahead.wait(step - 1, Phase.WARM_UP if step == first else Phase.TRAIN)
         with ledger.counting(counted, together=True):
-            sums = session.sum_over_ranks(mine, spread.norm_squared(), batches.part_of_tokens(micro_batches))
-        while scaler.overflows(*sums[:2]):
+            sums = Terms(*session.sum_over_ranks(*mine))
+        while scaler.overflows(sums.loss, sums.squared):
             optimizer.zero_grad()
-            mine = spread.learn(micro_batches, batches.global_tokens, scaler.scale)
-            sums = session.sum_over_ranks(mine, spread.norm_squared(), batches.part_of_tokens(micro_batches))
+            mine = learn(spread, batches, micro_batches, scaler.scale)
+            sums = Terms(*session.sum_over_ranks(*mine))
+
         # Until now everything was divided by the tokens that could count; now it is known how many do.
-        tokens = max(1, round(sums[2]))
+        tokens = max(1, round(sums.tokens))
         rest = batches.global_tokens / tokens
-        loss, norm = sums[0] * rest, sums[1] ** 0.5 * rest / scaler.scale
+        unscaled = rest / scaler.scale
+        loss, norm = sums.loss * rest, sums.squared**0.5 * unscaled
         fault = watch.look(step, loss, norm)
         if fault is None:
-            spread.clip(norm, config.optimizer.clip_norm, by=rest / scaler.scale)
+            spread.clip(norm, config.optimizer.clip_norm, by=unscaled)
             set_learning_rate(optimizer, learning_rate(step, config.steps, config.optimizer))
             optimizer.step()
         else:
             optimizer.zero_grad()
             if fault.finite:
-                cause = spread.whose(micro_batches, batches.global_tokens, mine)
+                cause = spread.whose(micro_batches, batches.global_tokens, mine.loss)
             else:
-                cause = spread.why(micro_batches, batches.global_tokens, scaler.scale, mine)
+                cause = spread.why(micro_batches, batches.global_tokens, scaler.scale, mine.loss)
             watch.give_up(fault, cause, session, model, optimizer)
             spread.forget()  # and not before: the cause is looked for by doing the step again
         optimizer.zero_grad()
@@ -163,6 +169,24 @@ def train(task: Assignment, session: Session, text: Corpus) -> Exit:
     return Exit.DONE
 
 
+class Terms(NamedTuple):
+    """A rank's terms of the numbers that all ranks decide by, or their sums.
+
+    loss: the step's mean over the tokens that could count; squared: the norm of the gradient, as it was scaled, its square;
+    tokens: those that do count.
+    """
+
+    loss: float
+    squared: float
+    tokens: float
+
+
+def learn(spread: Spread, batches: Batches, micro_batches: Sequence[Batch], scale: float) -> Terms:
+    """Forward and backward with this rank's samples of a step; the ranks sum their gradients meanwhile."""
+    loss = spread.learn(micro_batches, batches.global_tokens, scale)
+    return Terms(loss, spread.norm_squared(), batches.part_of_tokens(micro_batches))
+
+
 def cut(config: TrainerConfig, text: Corpus, axes: Sequence[Axis], rank: int) -> Batches:
     """The corpus as this rank sees it: ranks that share stages or matrices of one copy take the same samples.
 
@@ -173,6 +197,16 @@ def cut(config: TrainerConfig, text: Corpus, axes: Sequence[Axis], rank: int) ->
     stages = next((axis.size for axis in axes if axis.name == PIPELINE), 1)
     rows = min(data.micro_batch, max(1, -(-data.global_batch // parts) // stages))
     return batches_of(config, text, rows, part, parts, alike=prod(axis.size for axis in axes) // parts)
+
+
+def refuse(task: Assignment, text: Corpus) -> None:
+    """Raises BadConfiguration for what can be known to fail before anybody is waited for and anything is allocated: a mesh that
+    the ranks, the model or a process's memory do not allow, a source too short for a sample, weights that are not whole."""
+    me = local_environment()
+    axes = dimensions(task.plan.mesh if task.plan else (), me.ranks)
+    admit(task.trainer, axes, memory_of(me.local_ranks))
+    cut(task.trainer, text, axes, me.rank)
+    Pretrained.find(task.trainer.model)
 
 
 def agree_on_data(session: Session, text: Corpus) -> None:
@@ -216,11 +250,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         task = assignment(os.environ, given.config, checkpoints)
         text = corpus_of(task.trainer)
-        rank, ranks, _, local_ranks = local_environment()
-        axes = dimensions(task.plan.mesh if task.plan else (), ranks)
-        admit(task.trainer, axes, memory_of(local_ranks))
-        cut(task.trainer, text, axes, rank)
-        Pretrained.find(task.trainer.model)
+        refuse(task, text)
         with Session.open(task) as session:
             ending = train(task, session, text)
         report.phase(Phase.DONE, session.steps_done)
