@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.gradients import BOUNDS, difference
 from support.processes import run
 from torch import nn
 from trainyard.api.trainer import TrainerConfig
@@ -51,6 +52,31 @@ def of_one_process():
     return {name: value.detach() for name, value in model.named_parameters()}
 
 
+def first_gradient(dtype):
+    """Of one process, by parameter."""
+    model = Transformer.of(CONFIG.model).to(dtype)
+    weights.draw(model, CONFIG.model.shape.layers, CONFIG.seed)
+    loss_of(model, batches(CONFIG, 0, 1), 1).backward()
+    return {name: value.grad for name, value in model.named_parameters()}
+
+
+def added_up(rank, dtype):
+    """The gradient with which the server of this process takes its first step, of the parameters that it keeps."""
+    rows, apply = [], Shard._apply
+
+    def record(shard, gradients, *given):
+        rows.append(gradients.clone())
+        apply(shard, gradients, *given)
+
+    Shard._apply = record
+    model = train(CONFIG.model_copy(update={"steps": 1}), batches(CONFIG, rank, WORKERS), 0, dtype)
+    Shard._apply = apply
+    named = list(model.named_parameters())
+    kept = [named[n] for n in deal([value.numel() for _, value in named], WORKERS)[rank]]
+    parts = torch.split(rows[0], [value.numel() for _, value in kept])
+    return {name: part.tolist() for (name, _), part in zip(kept, parts, strict=True)}
+
+
 def loss_of(model, mine, step):
     losses = (cross_entropy(model(b.inputs, b.documents), b.targets, CONFIG.model.vocabulary) for b in mine.step(step))
     return sum(losses) / mine.global_tokens
@@ -58,7 +84,8 @@ def loss_of(model, mine, step):
 
 def work_of(free):
     """What each worker finds, as numbers that travel: its parameters after training with none stale; its mean loss before and
-    after with some; and the most steps that a worker of its shard was ahead while the last one was held back."""
+    after with some; the most steps that a worker of its shard was ahead while the last one was held back; and what its server
+    adds up, by type."""
 
     def work(rank):
         meet(Place.of(os.environ, rank, WORKERS), torch.device("cpu"), 60.0, lambda: False)
@@ -69,7 +96,8 @@ def work_of(free):
         whole = batches(CONFIG, 0, 1)
         with torch.no_grad():
             losses = [float(loss_of(model, whole, 1)) for model in (fresh, stale)]
-        return {n: p.tolist() for n, p in exact.named_parameters()}, losses, held_back(rank, free)
+        sums = {dtype: added_up(rank, dtype) for dtype in BOUNDS}
+        return {n: p.tolist() for n, p in exact.named_parameters()}, losses, held_back(rank, free), sums
 
     return work
 
@@ -100,20 +128,41 @@ def found(tmp_path_factory):
 
 def test_servers_of_nothing_stale_compute_what_one_process_does(found):
     expected = of_one_process()
-    for parameters, _, _ in found:
+    for parameters, *_ in found:
         assert set(parameters) == set(expected)
         for name, value in expected.items():
             seen = torch.tensor(parameters[name], dtype=torch.float64)
             assert float(torch.linalg.norm(seen - value) / torch.linalg.norm(value)) < 1e-12, name
 
 
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_what_servers_add_up_is_the_gradient_of_one_process(found, dtype):
+    expected, seen = first_gradient(dtype), set()
+    for *_, sums in found:
+        for name, numbers in sums[dtype].items():
+            gradient = torch.tensor(numbers, dtype=dtype).view_as(expected[name])
+            assert difference(gradient.numpy(), expected[name]) < BOUNDS[dtype], name
+            seen.add(name)
+    assert seen == set(expected)
+
+
+def test_a_worker_without_a_gpu_of_its_own_is_refused(monkeypatch, capsys):
+    """Where there are GPUs it computes on its own."""
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert main([]) == 78
+    assert "spec.processesPerNode: local rank 1 has no GPU, there are 1; use at most 1" in capsys.readouterr().out
+
+
 def test_a_stale_worker_learns_all_the_same(found):
-    for _, (before, after), _ in found:
+    for _, (before, after), *_ in found:
         assert after < 0.75 * before
 
 
 def test_a_worker_gets_so_many_steps_ahead_of_the_slowest_and_no_further(found):
-    assert max(lead for _, _, lead in found) == STALENESS
+    assert max(lead for _, _, lead, _ in found) == STALENESS
 
 
 def test_a_shard_waits_for_all_where_nothing_may_be_stale():

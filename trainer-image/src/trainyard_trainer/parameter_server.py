@@ -15,37 +15,45 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 import torch.distributed as dist
 from trainyard.api.trainer import TrainerConfig
 from trainyard.contract.exits import Exit
-from trainyard.contract.plan import PROCESS_GROUP_TIMEOUT_SECONDS
 
 from trainyard_trainer.configuration import BadConfiguration, assignment, local_environment
 from trainyard_trainer.data.batches import Batches, batches_of
 from trainyard_trainer.data.sources import corpus_of
-from trainyard_trainer.machine import threads
+from trainyard_trainer.machine import pick_device, threads
 from trainyard_trainer.model import weights
 from trainyard_trainer.model.loss import cross_entropy
 from trainyard_trainer.model.transformer import Transformer
-from trainyard_trainer.parallel.rendezvous import Place, meet
+from trainyard_trainer.parallel.joining import met
 from trainyard_trainer.parallel.server import Servers
 
 log = logging.getLogger("trainyard_trainer")
+CPU: Final = torch.device("cpu")
 
 
-def train(config: TrainerConfig, batches: Batches, staleness: int, dtype: torch.dtype = torch.float32) -> Transformer:
-    """All steps of one worker; the model as it has it then. staleness: steps that it may be ahead of the slowest worker."""
-    model = Transformer.of(config.model).to(dtype)
+def train(
+    config: TrainerConfig,
+    batches: Batches,
+    staleness: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
+) -> Transformer:
+    """All steps of one worker; the model as it has it then. staleness: steps that it may be ahead of the slowest worker. device:
+    that it computes on."""
+    model = Transformer.of(config.model).to(device, dtype)
     weights.draw(model, config.model.shape.layers, config.seed)
     servers = Servers(model, config.optimizer, config.steps, staleness)
     for step in range(1, config.steps + 1):
         started = time.perf_counter()
         total = 0.0
         for batch in batches.step(step):
-            logits = model(batch.inputs, batch.documents)
-            loss = cross_entropy(logits, batch.targets, config.model.vocabulary) / batches.global_tokens
+            logits = model(batch.inputs.to(device))
+            loss = cross_entropy(logits, batch.targets.to(device), config.model.vocabulary) / batches.global_tokens
             loss.backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
         sent = servers.step()
@@ -92,12 +100,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         task = assignment(os.environ, given.config)
         config = task.trainer
         refuse(config)
-        rank, ranks, _, local_ranks = local_environment()
-        torch.set_num_threads(threads(os.environ, local_ranks))
-        batches = batches_of(config, corpus_of(config), config.data.micro_batch, rank, ranks)
-        timeout_seconds = task.plan.process_group_timeout_seconds if task.plan else PROCESS_GROUP_TIMEOUT_SECONDS
-        meet(Place.of(os.environ, rank, ranks), torch.device("cpu"), timeout_seconds, lambda: False)
-        train(config, batches, given.staleness)
+        me = local_environment()
+        torch.set_num_threads(threads(os.environ, me.local_ranks))
+        device = pick_device(me.local_rank)
+        batches = batches_of(config, corpus_of(config), config.data.micro_batch, me.rank, me.ranks)
+        met(task.plan, os.environ, CPU, lambda: False)  # where the servers are
+        train(config, batches, given.staleness, device=device)
         dist.destroy_process_group()
         return Exit.DONE
     except BadConfiguration as error:

@@ -33,7 +33,7 @@ times out cannot."""
 
 
 class Shard:
-    """What one server keeps: its parameters, its part of the optimizer, and how far every worker is.
+    """What one server keeps, in memory and not on a GPU: its parameters, its part of the optimizer, and how far every worker is.
 
     Called by one thread for each worker. lead: the most steps that a worker which got values was ahead of the slowest.
     """
@@ -47,7 +47,7 @@ class Shard:
         staleness: int,
         patience_seconds: float = PATIENCE_SHARE * PROCESS_GROUP_TIMEOUT_SECONDS,
     ) -> None:
-        self._kept = nn.ParameterList([nn.Parameter(value.detach().clone()) for value in kept])
+        self._kept = nn.ParameterList([nn.Parameter(value.detach().to("cpu", copy=True)) for value in kept])
         self._config, self._steps, self._staleness = config, steps, staleness
         self._optimizer = adamw(self._kept, config) if len(self._kept) else None
         self._gradients: dict[int, Tensor] = {}
@@ -100,7 +100,10 @@ class Shard:
 
 
 class Servers:
-    """This process as a worker, and as one of the servers. Made by all ranks at once, with models of equal weights."""
+    """This process as a worker, and as one of the servers. Made by all ranks at once, with models of equal weights.
+
+    The model may lie on a GPU; what is sent and kept does not: servers add up and step on the CPU, over gloo.
+    """
 
     def __init__(self, model: nn.Module, config: OptimizerConfig, steps: int, staleness: int) -> None:
         self._rank, self._ranks, self._steps = dist.get_rank(), dist.get_world_size(), steps
@@ -124,7 +127,9 @@ class Servers:
 
         Every worker calls it once for each of the steps.
         """
-        gradients = [in_a_row([_gradient(p) for p in some], some[0] if some else None) for some in self._parameters]
+        gradients = [
+            in_a_row([_gradient(p) for p in some], some[0] if some else None).cpu() for some in self._parameters
+        ]
         sends = [
             dist.isend(row, server, self._push)
             for server, row in enumerate(gradients)
@@ -161,7 +166,7 @@ class Servers:
             return
         try:
             for _ in range(self._steps):
-                gradients = torch.empty_like(in_a_row([p.detach() for p in kept], kept[0]))
+                gradients = torch.empty(sum(p.numel() for p in kept), dtype=kept[0].dtype)
                 dist.recv(gradients, worker, self._push)
                 dist.send(self.shard.exchange(worker, gradients), worker, self._fetch)
         except BaseException as failure:
