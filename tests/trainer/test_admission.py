@@ -2,10 +2,12 @@
 
 import pytest
 from trainyard.api.trainer import TrainerConfig
+from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
 from trainyard.planner.memory import memory
 from trainyard.planner.model import model_of
 from trainyard.planner.traffic import Mesh
+from trainyard_trainer import train
 from trainyard_trainer.configuration import BadConfiguration
 from trainyard_trainer.parallel.admission import admit, memory_of
 from trainyard_trainer.parallel.mesh import data_place, dimensions
@@ -23,6 +25,20 @@ def test_a_model_that_does_not_fit_is_refused_with_numbers():
     )
     admit(SEVEN, dimensions((), 8), 80e9)
     admit(SEVEN, axes, None)
+
+
+def test_the_trainer_refuses_it_before_ranks_wait_for_each_other(tmp_path, monkeypatch, capsys):
+    def meet(*given):
+        raise AssertionError("the other rank never comes")
+
+    config = tmp_path / "config.json"
+    config.write_text('{"model": {"preset": "tiny"}}')
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(train, "memory_of", lambda local_ranks: 1e6 / local_ranks)
+    monkeypatch.setattr(train.Session, "open", meet)
+    assert train.main(["--config", str(config)]) == Exit.CONFIGURATION
+    assert "spec.parallelism: with shard 2 a process needs 0.0 GB and has 0.0 GB: weights" in capsys.readouterr().out
 
 
 def test_a_containers_limit_is_shared_by_its_ranks(tmp_path):

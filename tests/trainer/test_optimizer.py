@@ -113,6 +113,7 @@ def test_a_gradient_that_overflows_is_computed_again_with_a_smaller_scale_and_no
 
 SHAPE = Shape(layers=2, width=32, heads=4, kv_heads=2, hidden=64, tie_embeddings=False)
 FORMS = ("replicate=2", "shard=2", "tensor=2", "pipeline=2,shard=1")
+ZERO_BUBBLE = "pipeline=2,shard=1 zero-bubble"
 MASKED = {
     "files": [__file__],
     "packing": "masked",
@@ -129,13 +130,13 @@ def config_of(**trainer):
 
 def learnt(rank, form, change):
     """Loss, tokens that count and gradients' squared norm, of all ranks, of one step of packed documents in float64."""
-    config = config_of()
+    config, (form, schedule) = config_of(), (*form.split(), "1f1b")[:2]
     axes = tuple(Axis(name, int(size)) for name, size in (axis.split("=") for axis in form.split(",")))
     mesh = build(axes, 2, "cpu")
     with torch.device("meta"):
         model = Transformer.of(config.model).double()
     change(model)
-    spread = Spread(model, mesh, torch.device("cpu"), ParallelConfig())
+    spread = Spread(model, mesh, torch.device("cpu"), ParallelConfig(schedule=schedule))
     weights.draw(model, 2, seed=5)
     batches = cut(config, corpus_of(config), axes_of(mesh), rank)
     mine = list(batches.step(1))
@@ -158,6 +159,7 @@ CHANGES = {
 def packed(tmp_path_factory):
     """By form and change, what both ranks of a gang say."""
     cases = [(form, change) for form in FORMS for change in CHANGES]
+    cases += [(ZERO_BUBBLE, "nothing"), (ZERO_BUBBLE, "recomputed")]  # nothing that is compiled goes with it
 
     def work(rank):
         meet(Place.of(os.environ, rank, 2), torch.device("cpu"), 60.0, lambda: False)
@@ -185,7 +187,7 @@ def test_packed_documents_are_learnt_alike_on_every_mesh(packed):
         assert found == pytest.approx([loss, tokens, squared], rel=1e-9)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, ZERO_BUBBLE])
 def test_what_is_computed_again_gives_the_same_gradients(packed, form):
     assert packed[form, "recomputed"] == pytest.approx(packed[form, "nothing"], rel=1e-13)
 

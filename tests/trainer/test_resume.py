@@ -3,8 +3,13 @@
 import json
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from support.processes import TINY, plan_file, run
 from trainyard.contract.exits import Exit
+from trainyard_trainer.checkpoint.places import streams_at
+from trainyard_trainer.checkpoint.writer import Reader
+from trainyard_trainer.export import export, newest
 from trainyard_trainer.report import CheckpointDurable, PhaseChanged, ResumedFrom, StepDone, Warned
 from trainyard_trainer.train import main
 
@@ -150,6 +155,18 @@ def test_bfloat16_computes_coarser_and_keeps_whole_weights(tmp_path, undisturbed
     expected = [float.fromhex(line["loss"]) for line in undisturbed]
     assert losses != expected
     assert losses == pytest.approx(expected, rel=2e-2)
+    stored = newest(tmp_path / "run")
+    saved = Reader(stored.path, streams_at(stored.path)).read_metadata().state_dict_metadata
+    types = {
+        name: tensor.properties.dtype
+        for name, tensor in saved.items()
+        if name.endswith(("weight", "exp_avg", "exp_avg_sq"))
+    }
+    assert len(types) > 30
+    assert set(types.values()) == {torch.float32}
+    (file,) = export(stored, tmp_path / "exported")
+    for name, weight in load_file(file).items():  # with digits that two bytes do not hold
+        assert not torch.equal(weight, weight.bfloat16().float()), name
 
 
 def test_another_seed_is_another_run(tmp_path, undisturbed):
