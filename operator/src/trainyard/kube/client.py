@@ -83,8 +83,8 @@ class KubeClient:
     async def from_kubeconfig(
         cls, path: Path | None, observer: Observer | None = None, context: str | None = None
     ) -> Self:
-        """As a context of a kubeconfig, None: the current one. path: None for the usual places. ApiError where there is none, or it
-        says nothing that makes sense."""
+        """As a context of a kubeconfig, None: the current one. path: None for the usual places. ApiError where there is none, or
+        it says nothing that makes sense."""
         configuration = Configuration()
         try:
             await load_kube_config(
