@@ -150,7 +150,8 @@ class _Gang:
         exchanges = (*exchanges, *self._round("second", second))
         again = {node for turn in second for pair in turn for node in pair}
         slow = tuple(node for node in self._suspects(exchanges, good) if node in suspects and node in again)
-        verdict = self._judged(slow, suspects, exchanges, total, stuck=bool(total) and timed is None)
+        cleared = [node for node in suspects if node in again and node not in slow]
+        verdict = self._judged(slow, cleared, exchanges, total, stuck=bool(total) and timed is None)
         return self._result(verdict, timed, exchanges)
 
     def _first(self, fresh: Sequence[int], good: Sequence[int]) -> Turns:
@@ -168,7 +169,7 @@ class _Gang:
         return judge.suspects(of, rated, frozenset(of).difference(good), known)
 
     def _judged(
-        self, slow: Sequence[int], suspects: Sequence[int], exchanges: Sequence[Exchange], total: str, *, stuck: bool
+        self, slow: Sequence[int], cleared: Sequence[int], exchanges: Sequence[Exchange], total: str, *, stuck: bool
     ) -> Verdict:
         """total: what came of the all-reduce, "" where there was none. stuck: it did not end."""
         if slow:
@@ -176,7 +177,7 @@ class _Gang:
         if stuck or any(exchange.bytes_per_second <= 0.0 for exchange in exchanges):
             return judge.cut(self.plan, exchanges, total)
         if total:
-            return judge.nobody(self.plan, self.asked, suspects, exchanges, total)
+            return judge.nobody(self.plan, self.asked, cleared, exchanges, total)
         return Verdict(Finding.PASSED, f"{len(exchanges)} pairs of nodes were measured, and none is slow")
 
     def _all_reduce(self) -> Timed | None:
