@@ -1,7 +1,10 @@
 """Weights of Hugging Face's form are the same network here, whoever holds which part, and come out as they went in."""
 
+import gc
 import json
 import os
+import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from torch.distributed.tensor import DTensor
 from trainyard.api.trainer import ModelConfig, ParallelConfig
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis
+from trainyard_trainer import export
 from trainyard_trainer.configuration import BadConfiguration
 from trainyard_trainer.export import NothingToExport, main, newest
 from trainyard_trainer.model.huggingface import Pretrained, name_of
@@ -151,6 +155,38 @@ def test_what_is_trained_from_there_goes_back_bit_for_bit(tmp_path, pretrained, 
     with torch.no_grad():
         assert torch.equal(again(tokens).logits, model(tokens).logits)
     Pretrained.find(ours(tmp_path / "out"))
+
+
+def test_an_export_reads_into_what_it_writes_one_file_after_the_other(tmp_path, pretrained, monkeypatch):
+    """Nothing of a file is left when the next one is read, and no tensor is there in a second type."""
+    folder, model = pretrained
+    assert attempt(tmp_path, folder, steps=1).code == Exit.DONE
+    asked, load = [], export.dcp_load
+
+    def look(state, **given):
+        gc.collect()
+        asked.append(({tensor.dtype for tensor in state.values()}, [ref for ref in held if ref() is not None]))
+        held.extend(weakref.ref(tensor) for tensor in state.values())
+        load(state, **given)
+
+    held = []
+    monkeypatch.setattr(export, "dcp_load", look)
+    assert main([str(tmp_path / "run"), str(tmp_path / "out"), "--dtype", "bfloat16", "--shard-bytes", "15000"]) == 0
+    assert len(asked) > 1
+    assert all(each == ({torch.bfloat16}, []) for each in asked)
+    files = sorted((tmp_path / "out").glob("*.safetensors"))
+    out = {name: tensor for file in files for name, tensor in load_file(file).items()}
+    expected = {name: parameter.detach().bfloat16() for name, parameter in model.named_parameters()}
+    assert all(torch.equal(out[name], expected[name]) for name in expected)
+
+
+def test_a_checkpoint_of_a_script_of_ones_own_is_not_exported(tmp_path, pretrained):
+    assert attempt(tmp_path, pretrained[0], steps=1).code == Exit.DONE
+    stored = newest(tmp_path / "run")
+    training = replace(stored.record.training, model={"parameters": 7, "rest_bytes": 9})
+    with pytest.raises(NothingToExport, match=r"was saved by a script of one's own \(session\.save\)"):
+        export.export(replace(stored, record=replace(stored.record, training=training)), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_export_needs_a_checkpoint_and_a_folder_that_is_not_there(tmp_path, pretrained):

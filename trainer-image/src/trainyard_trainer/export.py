@@ -2,7 +2,7 @@
 
     python -m trainyard_trainer.export /checkpoints/lab.job.6f1c2a90 /models/mine --dtype bfloat16
 
-Needs no GPU and no gang, and as much memory as the largest file that is written.
+Needs no GPU and no gang, and as much memory as the largest file that is written and the largest piece of a tensor that was saved.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -31,7 +31,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 class NothingToExport(ValueError):
-    """There is no checkpoint, or nowhere to write it. The message names the path."""
+    """There is no checkpoint, none of a model of the built-in trainer, or nowhere to write it. The message names the path."""
 
 
 def newest(path: Root) -> Stored:
@@ -57,7 +57,15 @@ def newest(path: Root) -> Stored:
 
 
 def export(stored: Stored, out: Path, dtype: str = "float32", shard_bytes: int = SHARD_BYTES) -> list[Path]:
-    """Write a commit's weights and config.json to a new folder; the answer is the files of weights."""
+    """Write a commit's weights and config.json to a new folder; the answer is the files of weights.
+
+    Raises NothingToExport where the commit is of a script's own model, or the folder is there.
+    """
+    if "layers" not in stored.record.training.model:
+        raise NothingToExport(
+            f"{stored.path}: was saved by a script of one's own (session.save), whose model has no config.json that could be "
+            "known; load it with session.load, and save it as the library of that model does"
+        )
     try:
         out.mkdir(parents=True)
     except FileExistsError:
@@ -67,16 +75,7 @@ def export(stored: Stored, out: Path, dtype: str = "float32", shard_bytes: int =
         out / (SINGLE if len(shards) == 1 else f"model-{n:05d}-of-{len(shards):05d}.safetensors")
         for n in range(1, len(shards) + 1)
     ]
-    total = 0
-    for path, shard in zip(paths, shards, strict=True):
-        state = {name: torch.empty(size, dtype=torch.float32) for name, size in shard.items()}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that there is no gang, which is as it should be
-            dcp_load(dict(state), storage_reader=Reader(stored.path, streams_at(stored.path)), no_dist=True)
-        tensors = {name_of(name.removeprefix("model.")): state[name].to(DTYPES[dtype]) for name in shard}
-        total += sum(tensor.nbytes for tensor in tensors.values())
-        save_file(tensors, path, metadata={"format": "pt"})
-        path.chmod(0o644)  # it makes them for their owner alone
+    total = sum(_write(stored, path, shard, DTYPES[dtype]) for path, shard in zip(paths, shards, strict=True))
     if len(paths) > 1:
         by_name = {
             name_of(name.removeprefix("model.")): path.name
@@ -86,6 +85,17 @@ def export(stored: Stored, out: Path, dtype: str = "float32", shard_bytes: int =
         (out / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": by_name}, indent=2))
     (out / CONFIG).write_text(json.dumps(written_config(stored.record.training.model, dtype), indent=2))
     return paths
+
+
+def _write(stored: Stored, path: Path, shard: Mapping[str, torch.Size], dtype: torch.dtype) -> int:
+    """One file; the answer is how many bytes its tensors have. They are read into what is written, cast on the way."""
+    state = {name: torch.empty(size, dtype=dtype) for name, size in shard.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that there is no gang, which is as it should be
+        dcp_load(dict(state), storage_reader=Reader(stored.path, streams_at(stored.path)), no_dist=True)
+    save_file({name_of(name.removeprefix("model.")): tensor for name, tensor in state.items()}, path, {"format": "pt"})
+    path.chmod(0o644)  # it makes them for their owner alone
+    return sum(tensor.nbytes for tensor in state.values())
 
 
 def _shards(stored: Stored, value_bytes: int, most_bytes: int) -> Iterator[dict[str, torch.Size]]:
