@@ -9,7 +9,7 @@ Both loops run in the same four processes, in turns of a few steps, so that what
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
@@ -95,7 +95,7 @@ def measure(home: Path, turns: int) -> list[Figure]:
             read.append(Moment.since(begun, of_thread=True))
             return iter(found)
 
-        Batches.step = fetch  # type: ignore[method-assign]
+        Batches.step = fetch  # type: ignore[method-assign, assignment]
         main([])
         return ours, bare, read
 
@@ -109,7 +109,6 @@ def measure(home: Path, turns: int) -> list[Figure]:
     computed = median(one.cpu for one in counted[0]) / median(one.cpu for one in counted[1])
     loaded = [report for report in first.reports if isinstance(report, StepDone)][TURN * WARM_UP :]
     read = first.result[2][TURN * WARM_UP :]
-    loader = [mine.cpu / report.step_seconds for mine, report in zip(read, loaded, strict=True)]
     return [
         Figure(
             "step_over_bare",
@@ -120,17 +119,23 @@ def measure(home: Path, turns: int) -> list[Figure]:
             f"processes, {turns} turns of {TURN}",
             details={"turns": ratios, "ours_seconds": ours, "bare_seconds": bare},
         ),
-        Figure(
-            "loader_ratio",
-            median(loader),
-            "",
-            0.01,
-            against=f"{1000 * median(one.cpu for one in read):.2f} ms of the processor's time and "
-            f"{1000 * median(one.wall for one in read):.2f} ms on the wall to read a step's samples, beside the step, which "
-            f"waited {1000 * median(report.data_seconds for report in loaded):.2f} ms for them",
-            details={"runs": loader},
-        ),
+        loader_ratio(read, loaded),
     ]
+
+
+def loader_ratio(read: Sequence[Moment], steps: Sequence[StepDone]) -> Figure:
+    """What reading takes of the processor, over the step. read: what the samples of each of the steps took."""
+    waited = median(step.data_seconds for step in steps)
+    return Figure(
+        "loader_ratio",
+        median(one.cpu / step.step_seconds for one, step in zip(read, steps, strict=True)),
+        "",
+        0.01,
+        against=f"{1000 * median(one.cpu for one in read):.2f} ms of the processor's time and "
+        f"{1000 * median(one.wall for one in read):.2f} ms on the wall for a step's samples, read beside the step before, and "
+        f"{1000 * waited:.2f} ms waited for them",
+        details={"cpu_seconds": [one.cpu for one in read], "wall_seconds": [one.wall for one in read]},
+    )
 
 
 def bare_loop(mesh: DeviceMesh) -> Callable[[], None]:

@@ -7,11 +7,12 @@ from support.gradients import places
 from trainyard.planner.machines import NETWORKS
 from trainyard_lab.fabric import MBIT, Topology
 from trainyard_trainer.parallel.places import Places
-from trainyard_trainer.report import SentInStep
+from trainyard_trainer.report import SentInStep, StepDone
 
 from benchmarks import trainer, trainer_network
 from benchmarks.figures import Figure, as_table
 from benchmarks.trainer_network import DDP, PLANNED, modelled, over_said, plan_of
+from benchmarks.trainer_step import Moment, loader_ratio
 
 
 def test_a_figure_that_does_not_exist_is_refused(capsys):
@@ -54,6 +55,17 @@ def test_what_an_interface_sent_is_compared_with_what_the_ledger_counted_and_not
     counted = [line, replace(line, axis="shard", wire_bytes=40.0)]
     sent = (0, 5, 9, 1000, 1102, 1204)  # before each step; what begins and the step that is counted go first
     assert over_said(sent, counted) == pytest.approx(0.02)
+
+
+def test_a_loader_that_takes_the_processor_from_the_step_is_seen_though_nobody_waits_for_it():
+    step = StepDone(
+        at=0.0, rank=0, step=1, loss=1.0, tokens=1, step_seconds=2.0, grad_norm=1.0, digest="", data_seconds=0.0
+    )
+    eats, idles = ([Moment(wall=1.5, cpu=cpu)] * 3 for cpu in (0.5, 0.001))
+    found = loader_ratio(eats, [step] * 3)
+    assert (found.value, found.holds) == (0.25, False)
+    assert "500.00 ms of the processor's time and 1500.00 ms on the wall" in found.against
+    assert loader_ratio(idles, [step] * 3).holds
 
 
 def test_a_figure_with_two_bars_is_to_lie_between_them():
