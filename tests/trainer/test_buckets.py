@@ -32,7 +32,7 @@ class Device:
 
         return Stream()
 
-    def Stream(self):  # noqa: N802  # as torch names it
+    def Stream(self):  # as torch names it
         return self._made("side")
 
     def current_stream(self, device=None):

@@ -23,8 +23,8 @@ class Preflight:
     nodes are only compared with each other. edge_bytes_per_second: by depth, what one node sends to another that shares a domain
     of that depth with it and none narrower (0: only the cluster; one entry more than the plan has levels); () where not known.
     nodes: node ranks to be measured; None: all, (): none, as all have passed lately. alone: no other job shares these links, so
-    that a gang which is slow as a whole fails; otherwise it is warned of. budget_seconds: how long all of it may take where messages
-    get through. lost_seconds: after how long one that has not counts as lost; more than a network needs to send it again.
+    that a gang which is slow as a whole fails; otherwise it is warned of. budget_seconds: how long all of it may take where
+    messages get through. lost_seconds: after how long one that has not counts as lost; longer than a network sends again.
     """
 
     message_bytes: int = 4 * 1024 * 1024

@@ -14,6 +14,7 @@ import types
 import typing
 
 from trainyard.contract.codec import LATEST, MOST_INTEGER
+
 from trainyard_trainer.report.kinds import (
     Beat,
     CheckpointDurable,
