@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,8 @@ from trainyard.contract import requests
 from trainyard.contract.exits import Exit
 from trainyard.contract.plan import Axis, Member, digest, encode
 from trainyard.contract.status import decode_status
+from trainyard_trainer.launch import control
+from trainyard_trainer.launch.control import Control
 
 TRAINING = "step(1); save(1); step(2); until_stopped(); save_and_leave(2)"
 STOP = requests.encode_stop(requests.Stop(attempt=1, deadline=time.time() + 600, reason="preempted"))
@@ -89,12 +92,29 @@ until_stopped(); save_and_leave(2)
     body = requests.encode_checkpoint(requests.Checkpoint(attempt=1, reason="drain soon"))
     with launched(tmp_path, script) as launcher:
         launcher.reaches(lambda status: status.step == 1)
-        assert launcher.post(requests.PATH_CHECKPOINT, body)[0] == 202
-        assert launcher.post(requests.PATH_CHECKPOINT, body)[0] == 202
+        first = time.time() + 20
+        assert launcher.post(requests.PATH_CHECKPOINT, body, expires=first)[0] == 202
+        code, answer = launcher.post(requests.PATH_CHECKPOINT, body, expires=first)
+        assert (code, answer["error"]) == (403, "obeyed before: a save that is asked for once more is signed anew")
+        assert launcher.post(requests.PATH_CHECKPOINT, body, expires=first + 1)[0] == 202
         assert launcher.reaches(lambda status: status.commit).commit.step == 2
         assert launcher.status.notice_time is None
         assert launcher.stop()[0] == 202
         assert launcher.wait() == Exit.YIELDED
+
+
+def test_what_was_obeyed_is_known_while_it_could_be_replayed_and_no_longer(monkeypatch):
+    monkeypatch.setattr(control, "MOST_OBEYED", 2)
+    server = Control(0, KEY, POD_UID, lambda question: control.error(HTTPStatus.OK, ""))
+    try:
+        assert server.obeys_once("a", now=100.0)
+        assert not server.obeys_once("a", now=159.0)
+        assert server.obeys_once("b", now=130.0)
+        assert not server.obeys_once("c", now=130.0), "no more than so many are kept"
+        assert server.obeys_once("c", now=161.0)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_an_unsigned_request_is_refused(running):

@@ -2,8 +2,8 @@
 
 The signature is an HMAC over method, path, body, the pod's uid and an expiry, with the job's key = HMAC(operator's key, job
 uid). The key itself never travels: the pod reads it from the job's Secret, the operator derives it again. A request that is
-replayed at another pod, after its expiry, or with another body does not verify; one that is replayed in time at the same pod
-asks for what was asked already: a stop stays as it is, a save is made once more.
+replayed at another pod, after its expiry, or with another body does not verify; of one that is replayed in time at the same pod
+a stop and a plan stay as they are, and a save is refused: whoever asks again, his answer lost, signs again.
 """
 
 from __future__ import annotations

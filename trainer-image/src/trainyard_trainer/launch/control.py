@@ -32,6 +32,8 @@ PATH_METRICS: Final = "/metrics"
 PATH_HEALTH: Final = "/healthz"
 
 MAX_CONNECTIONS: Final = 32
+MOST_OBEYED: Final = 1024
+"""Requests for a save that are remembered at a time; each only until it expires, and only its signer can bring them."""
 CONNECTION_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 2.0
 
@@ -113,6 +115,7 @@ class Control(socketserver.ThreadingMixIn, HTTPServer):
         self.pod_uid = pod_uid
         self.ask = ask
         self._open: dict[socket.socket, float] = {}
+        self._obeyed: dict[str, float] = {}
         self._lock = threading.Lock()
         super().__init__(("", port), _Handler, bind_and_activate=False)
         self.socket.close()
@@ -123,6 +126,15 @@ class Control(socketserver.ThreadingMixIn, HTTPServer):
     def port(self) -> int:
         """The port it listens at (a free one where 0 was asked)."""
         return int(self.socket.getsockname()[1])
+
+    def obeys_once(self, signature: str, now: float) -> bool:
+        """Whether a signature that verifies is seen for the first time; it is known until it can verify no more."""
+        with self._lock:
+            self._obeyed = {known: until for known, until in self._obeyed.items() if until > now}
+            if signature in self._obeyed or len(self._obeyed) >= MOST_OBEYED:
+                return False
+            self._obeyed[signature] = now + 2 * requests.VALID_SECONDS
+            return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
         with self._lock:
@@ -197,8 +209,15 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.key is None:
             return error(HTTPStatus.FORBIDDEN, "this launcher has no key to verify a request with")
         given = dict(self.headers.items())
-        why = requests.refusal(self.server.key, "POST", self.path, body, given, self.server.pod_uid, time.time())
-        return error(HTTPStatus.FORBIDDEN, why) if why else None
+        now = time.time()
+        why = requests.refusal(self.server.key, "POST", self.path, body, given, self.server.pod_uid, now)
+        if why:
+            return error(HTTPStatus.FORBIDDEN, why)
+        if self.path == requests.PATH_CHECKPOINT and not self.server.obeys_once(
+            self.headers[requests.HEADER_SIGNATURE], now
+        ):
+            return error(HTTPStatus.FORBIDDEN, "obeyed before: a save that is asked for once more is signed anew")
+        return None
 
     def _decoded(self, decode: Callable[[bytes], Question], body: bytes) -> Answer:
         try:
