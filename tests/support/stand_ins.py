@@ -16,7 +16,7 @@ class StandIns:
 
 sys.meta_path.insert(0, StandIns())
 """
-PRELOAD = "def preload():\n    import trainyard_trainer.train\n"
+PRELOAD = "TRAINER = TORCH = ()\ndef preload(modules):\n    import trainyard_trainer.train\n"
 TRAINER = """
 import os, sys
 IMPORTED_BY = os.getpid()

@@ -8,7 +8,6 @@ import pytest
 from support.launching import until
 from support.stand_ins import forked, spoken
 from trainyard.contract.exits import Exit
-from trainyard_trainer.launch.zygote import can_become
 
 WHO = 'print(LOCAL, os.getpid(), IMPORTED_BY, os.getpgid(0), os.environ["OMP_NUM_THREADS"], *sys.argv[1:])\n'
 
@@ -49,7 +48,11 @@ def test_a_forked_worker_ends_like_any_process(tmp_path, script, exits, message)
 
 
 @pytest.mark.parametrize(
-    "preload", ["raise ImportError('no torch here')", "def preload():\n    import os; os.kill(os.getpid(), 9)"]
+    "preload",
+    [
+        "raise ImportError('no torch here')",
+        "TRAINER = ()\ndef preload(modules):\n    import os; os.kill(os.getpid(), 9)",
+    ],
 )
 def test_where_importing_fails_the_workers_start_the_plain_way(tmp_path, preload):
     with forked(tmp_path, WHO, preload=preload) as launcher:
@@ -59,7 +62,10 @@ def test_where_importing_fails_the_workers_start_the_plain_way(tmp_path, preload
 
 
 def test_a_stop_while_the_trainer_is_imported_is_seen_by_the_workers(tmp_path):
-    wait = "def preload():\n    import os, time\n    while not os.path.exists(os.environ['SCRIPT'] + '.go'): time.sleep(0.01)\n"
+    wait = (
+        "TRAINER = ()\ndef preload(modules):\n    import os, time\n"
+        "    while not os.path.exists(os.environ['SCRIPT'] + '.go'): time.sleep(0.01)\n"
+    )
     with forked(tmp_path, "until_stopped(); say.stop_acknowledged(0); ending = 75", preload=wait) as launcher:
         launcher.reaches(lambda status: status.phase == "starting")
         assert launcher.stop()[0] == 202
@@ -93,19 +99,3 @@ z.Zygote.fork = fork_once
         assert launcher.wait() == Exit.FAILURE
     assert launcher.words.fault.rank == -1
     assert launcher.words.worker_exits == (-signal.SIGTERM,)
-
-
-@pytest.mark.parametrize(
-    ("command", "can"),
-    [
-        (["python3", "-m", "trainyard_trainer.train"], True),
-        (["/usr/bin/python3.11", "-m", "trainyard_trainer.train", "--steps", "3"], True),
-        (["python3", "train.py"], False),
-        (["python3", "-m", "mine"], False),
-        (["env", "python3", "-m", "trainyard_trainer.train"], False),
-        (["python3"], False),
-        (["bash", "-m", "trainyard_trainer.train"], False),
-    ],
-)
-def test_only_the_trainer_itself_is_forked(command, can):
-    assert can_become(command) == can

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections.abc import Iterable
 
-MODULES = (
+TRAINER = (
     "trainyard_trainer.train",
     # Imported by torch when a model is first sharded and when determinism is asked for; half of all that there is
     # to import.
@@ -16,17 +17,24 @@ MODULES = (
     "torch._inductor",
 )
 """The trainer, and what it would import only when it first needs it."""
+TORCH = (
+    "torch",
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch._dynamo",  # with the first step of any optimizer
+)
+"""What a training script of one's own imports, or will."""
 
 
 class NotForkable(RuntimeError):
     """An import started a thread: a fork would leave its locks behind, held by nobody."""
 
 
-def preload() -> None:
-    """Import MODULES. Raises NotForkable where that started a thread."""
+def preload(modules: Iterable[str] = TRAINER) -> None:
+    """Import modules. Raises NotForkable where that started a thread."""
     before = set(threading.enumerate())
-    for module in MODULES:
+    for module in modules:
         importlib.import_module(module)
     started = set(threading.enumerate()) - before
     if started:
-        raise NotForkable(f"importing the trainer started {', '.join(thread.name for thread in started)}")
+        raise NotForkable(f"importing torch started {', '.join(thread.name for thread in started)}")

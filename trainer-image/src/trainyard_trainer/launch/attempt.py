@@ -23,6 +23,7 @@ from trainyard_trainer.launch.network import counters
 from trainyard_trainer.launch.network.finding import Finding
 from trainyard_trainer.launch.network.resolve import Part
 from trainyard_trainer.launch.network.signs import Signs
+from trainyard_trainer.launch.program import TRAINER_MODULE
 from trainyard_trainer.launch.progress import (
     Progress,
     at,
@@ -35,7 +36,7 @@ from trainyard_trainer.launch.progress import (
 )
 from trainyard_trainer.launch.sending import sent
 from trainyard_trainer.launch.workers import Worker
-from trainyard_trainer.launch.zygote import TRAINER_MODULE, Zygote
+from trainyard_trainer.launch.zygote import Zygote
 
 WARNINGS: Final = 8
 WARNING_CHARACTERS: Final = 500

@@ -1,4 +1,4 @@
-"""From a plan to running workers: look at the network first, import the trainer once for all of them, then start each.
+"""From a plan to running workers: look at the network first, import torch once for all of them, then start each.
 
 Every stage ends in the loop, so that signals and requests are served between two of them.
 """
@@ -24,8 +24,9 @@ from trainyard_trainer.launch.loop import Loop
 from trainyard_trainer.launch.network.finding import Finding
 from trainyard_trainer.launch.network.resolve import changed
 from trainyard_trainer.launch.output import Console, Voice
+from trainyard_trainer.launch.program import forkable
 from trainyard_trainer.launch.workers import Worker
-from trainyard_trainer.launch.zygote import Zygote, can_become
+from trainyard_trainer.launch.zygote import Zygote
 
 FIND_SECONDS: Final = 6.0
 """After this long the workers start without what was to be found of the network."""
@@ -113,13 +114,14 @@ class Start:
         """Start the workers: at once, or when a zygote is ready to become them. A single one is forked too: that of the next
         attempt has nothing to import then."""
         settings = self._attempt.settings
-        if self._warm is not None or not settings.adopts or not can_become(settings.command):
+        program = forkable(settings.command, settings.environment) if settings.adopts and self._warm is None else None
+        if program is None:
             self._start_workers(self._warm)
             return
         several = {"OMP_NUM_THREADS": "1"} if settings.plan.processes_per_node > 1 else {}
         defaults = {**several, **settings.environment}
         try:
-            self._attempt.zygote = Zygote(settings.command, defaults, self._console)
+            self._attempt.zygote = Zygote(program, defaults, self._console)
         except OSError as problem:
             self._cannot_execute(settings.command[0], problem)
             return
@@ -132,7 +134,7 @@ class Start:
         self._loop.forget(zygote.fd)
         ready = zygote.ready()
         if not ready:
-            self._voice.say("importing the trainer once for all workers failed; each imports it itself")
+            self._voice.say("importing torch once for all workers failed; each imports it itself")
         if ready:
             self._warmed(zygote)
         else:

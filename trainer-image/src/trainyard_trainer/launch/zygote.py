@@ -1,13 +1,13 @@
-"""A process that imports the trainer once and then becomes all workers of the pod by forking.
+"""A process that imports torch once and then becomes all workers of the pod by forking.
 
 Importing torch takes seconds of processor time and hundreds of megabytes; with eight workers on a node it is done once
 instead of eight times, and what was imported is shared. The launcher itself never imports torch: the zygote is its child.
 
 A worker is forked twice: its first parent ends at once, so that the launcher, which adopts orphans, is its parent and reaps it
-like any other. Only the trainer's own module is forked this way, since only of it is known that importing it leaves nothing
-behind that a fork would break (`trainyard_trainer.preload`). Where anything goes wrong before the zygote is ready, the
-workers are started the plain way. It stays while its launcher does: the workers of a later attempt in the same pod are forked
-from it as well, and import nothing.
+like any other. Nothing of the user's is imported before the fork: of the trainer and of torch it is known that importing them
+leaves nothing behind that a fork would break (`trainyard_trainer.preload`). Which programs are forked at all says `program`;
+where anything goes wrong before the zygote is ready, the workers are started the plain way. It stays while its launcher does:
+the workers of a later attempt in the same pod are forked from it as well, and import nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ import fcntl
 import importlib
 import json
 import os
-import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Final
 
+from trainyard_trainer.launch.become import become
 from trainyard_trainer.launch.output import Console, Stream
+from trainyard_trainer.launch.program import TRAINER_MODULE, Program
 from trainyard_trainer.launch.workers import REPORT_FD, Ends, spawn
 
-TRAINER_MODULE: Final = "trainyard_trainer.train"
 PRELOAD_MODULE: Final = "trainyard_trainer.preload"
 READY: Final = b"ready"
 FORK_SECONDS: Final = 10.0
@@ -37,25 +36,25 @@ FORK_SECONDS: Final = 10.0
 MESSAGE_BYTES: Final = 128 * 1024
 SPARE_FD: Final = 10
 """Descriptors are moved above this before they are put where a worker expects them."""
-
-
-def can_become(command: Sequence[str]) -> bool:
-    """Whether a command is one that can be forked instead: an interpreter that runs the trainer's module."""
-    python = re.fullmatch(r"python[0-9.]*", PurePath(command[0]).name)
-    return python is not None and list(command[1:3]) == ["-m", TRAINER_MODULE]
+START: Final = """\
+import sys
+if sys.path[:1] == [""]: del sys.path[0]
+from trainyard_trainer.launch.zygote import main
+sys.exit(main())
+"""
+"""What its Python runs: no module of the working folder comes before those that are imported here."""
 
 
 class Zygote:
     """The launcher's side. OSError where it cannot be started."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], console: Console) -> None:
+    def __init__(self, program: Program, environment: Mapping[str, str], console: Console) -> None:
         self._environment = environment
-        self._arguments = list(command[3:])
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         out, out_in = os.pipe()
-        program = [command[0], "-m", "trainyard_trainer.launch.zygote"]
+        command = [program.command[0], *program.options, "-c", START, *program.command]
         try:
-            self._pid = spawn(program, environment)(Ends(out_in, out_in, theirs.fileno()))
+            self._pid = spawn(command, environment)(Ends(out_in, out_in, theirs.fileno()))
         except OSError:
             os.close(out)
             self._socket.close()
@@ -86,7 +85,7 @@ class Zygote:
 
         def start(ends: Ends) -> int:
             changed = {name: value for name, value in environment.items() if self._environment.get(name) != value}
-            order = json.dumps({"environment": changed, "arguments": self._arguments}).encode()
+            order = json.dumps({"environment": changed}).encode()
             self._socket.settimeout(FORK_SECONDS)
             socket.send_fds(self._socket, [order], ends)
             answer = self._socket.recv(32)
@@ -112,14 +111,16 @@ class Order:
     """What a forked process is to be. environment: what differs from the zygote's."""
 
     environment: Mapping[str, str]
-    arguments: Sequence[str]
     ends: Ends
 
 
 def main() -> int:
     """The zygote's side: import, then fork what is ordered until the launcher hangs up. A worker returns from here too."""
     orders = socket.socket(fileno=REPORT_FD)
-    importlib.import_module(PRELOAD_MODULE).preload()
+    program = Program.of(sys.argv[1:])
+    assert program is not None
+    preload = importlib.import_module(PRELOAD_MODULE)
+    preload.preload(preload.TRAINER if program.is_trainer else preload.TORCH)
     orders.send(READY)
     order = _serve(orders)
     if order is None:
@@ -128,9 +129,12 @@ def main() -> int:
     _put_in_place(order.ends)
     os.environ.update(order.environment)
     _name(f"rank-{order.environment.get('RANK', '')}")
+    if not program.is_trainer:
+        return become(program)
+    sys.path.insert(0, program.place)
     trainer = importlib.import_module(TRAINER_MODULE)
-    sys.argv = [str(trainer.__file__), *order.arguments]
-    return int(trainer.main(order.arguments))
+    sys.argv = [str(trainer.__file__), *program.arguments]
+    return int(trainer.main(program.arguments))
 
 
 def _serve(orders: socket.socket) -> Order | None:
@@ -183,7 +187,3 @@ def _put_in_place(ends: Ends) -> None:
     for fd, place in zip(moved, (1, 2, REPORT_FD), strict=True):
         os.dup2(fd, place)
         os.close(fd)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
