@@ -51,10 +51,13 @@ def test_what_is_said_counts_and_the_other_axis_follows(wanted: dict[str, object
 
 
 def test_with_both_auto_a_slow_network_gets_copies_within_its_nodes() -> None:
-    """8 processes on 4 nodes of 10 Gb/s, 8 micro-batches: weights are gathered within a node, gradients summed up across."""
-    trainer = {"model": {"preset": "large"}, "data": {"globalBatch": 64, "microBatch": 1}}
+    """8 processes on 4 nodes of 10 Gb/s, 8 micro-batches: weights are gathered within a node, gradients summed up across. With
+    ten layers less a process has room for all of them, and gathers nothing."""
+    trainer = {"model": {"preset": "large", "layers": 34}, "data": {"globalBatch": 64, "microBatch": 1}}
     spec = a_spec(parallelism={}, trainer=trainer)
     assert mesh_of(spec, a_site(accelerator="A10")) == Mesh(replicate=4, shard=2)
+    whole = a_spec(parallelism={}, trainer={**trainer, "model": {"preset": "large"}})
+    assert mesh_of(whole, a_site(accelerator="A10")) == Mesh(replicate=8, shard=1)
     assert mesh_of(a_spec(trainer=trainer), a_site(accelerator="A10")) == Mesh(shard=8)
     assert traffic_of(spec, 4) == ()
 
