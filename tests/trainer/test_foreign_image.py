@@ -106,6 +106,9 @@ def test_a_torchrun_script_runs_unchanged_in_an_image_without_trainyard(image: I
         status, metrics = pods[1].request("GET", "/metrics")
         assert status == 200
         assert 'trainyard_trainer_worker_up{rank="1"} 1.0' in metrics.decode()
+        assert 'trainyard_trainer_process_resident_memory_bytes{rank="1"} ' in metrics.decode()
+        assert 'trainyard_trainer_process_cpu_seconds_total{rank="1"} ' in metrics.decode()
+        assert "trainyard_trainer_tokens_total" not in metrics.decode()
         assert pods[1].status.plan_digest == pods[0].status.plan_digest
         for each in pods:
             each.signal(signal.SIGTERM)

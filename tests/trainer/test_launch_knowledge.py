@@ -334,6 +334,8 @@ def test_labels_are_escaped(job, reason):
 def test_what_is_not_known_is_left_out():
     text = metrics.text(a_plan(), 0, [Measured(0, True, Progress())], None, now=1.0)
     assert "trainyard_trainer_loss" not in text
+    assert "trainyard_trainer_step" not in text
+    assert "trainyard_trainer_tokens" not in text
     assert "trainyard_trainer_notice" not in text
 
 

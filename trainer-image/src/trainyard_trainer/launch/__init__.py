@@ -9,5 +9,5 @@ waits for signals and pipes; `workers` are the processes, `zygote` forks them fr
 be forked and `become` runs those; `output` passes on what they print; `control` is the HTTP endpoint, `endpoint` what it answers;
 `guard` ends the workers of a launcher that is killed.
 Pure: `environment` (plan to worker environment), `progress` (reports to what is known), `hang` (silence to blame), `ending` (what
-happened to exit code and last words), `metrics` (to Prometheus text).
+happened to exit code and last words), `metrics` (to Prometheus text). `usage` reads what workers use.
 """

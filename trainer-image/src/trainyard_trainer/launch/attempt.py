@@ -35,6 +35,7 @@ from trainyard_trainer.launch.progress import (
     step_of,
 )
 from trainyard_trainer.launch.sending import sent
+from trainyard_trainer.launch.usage import usage
 from trainyard_trainer.launch.workers import Worker
 from trainyard_trainer.launch.zygote import Zygote
 
@@ -210,7 +211,10 @@ class Attempt:
 
     def metrics_text(self) -> str:
         """What GET /metrics says now."""
-        measured = [metrics.Measured(w.rank, w.alive, w.progress, w.reports.unreadable) for w in self.workers]
+        used = usage({w.pid for w in self.running()})
+        measured = [
+            metrics.Measured(w.rank, w.alive, w.progress, w.reports.unreadable, used.get(w.pid)) for w in self.workers
+        ]
         training = metrics.text(
             self.settings.plan, self.settings.node_rank, measured, self.notice, time.time(), time.process_time()
         )

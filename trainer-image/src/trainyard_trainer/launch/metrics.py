@@ -14,6 +14,7 @@ from trainyard.contract.preflight import Finding, PreflightResult
 from trainyard_trainer.launch.ending import Notice
 from trainyard_trainer.launch.network import counters
 from trainyard_trainer.launch.progress import Progress, durable_in, last_saved
+from trainyard_trainer.launch.usage import Usage
 from trainyard_trainer.report import Phase
 
 PREFIX = "trainyard_trainer_"
@@ -21,19 +22,43 @@ PREFIX = "trainyard_trainer_"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A worker for the metrics. unreadable: lines on its report pipe that were no report."""
+    """A worker for the metrics. unreadable: lines on its report pipe that were no report. usage: of its processes."""
 
     rank: int
     alive: bool
     progress: Progress
     unreadable: int = 0
+    usage: Usage | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it has ever reported: of one that does not, nothing is known of steps."""
+        return self.progress.heard is not None or self.progress.beat is not None
 
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float | None]
 
-WORKER_METRICS: Final[tuple[tuple[str, str, str, Callable[[Measured], float | None]], ...]] = (
+Metric = tuple[str, str, str, Callable[[Measured], float | None]]
+
+PROCESS_METRICS: Final[tuple[Metric, ...]] = (
     ("worker_up", "gauge", "Whether the worker process runs.", lambda w: float(w.alive)),
+    (
+        "process_resident_memory_bytes",
+        "gauge",
+        "Resident memory of the worker and its children, pages that they share counted for each.",
+        lambda w: w.usage and w.usage.resident_bytes,
+    ),
+    (
+        "process_cpu_seconds_total",
+        "counter",
+        "CPU time of the worker and its children.",
+        lambda w: w.usage and w.usage.cpu_seconds,
+    ),
+    ("unreadable_reports_total", "counter", "Lines on the report pipe that were no report.", lambda w: w.unreadable),
+)
+"""Name, kind, help and value of what is known of every worker."""
+WORKER_METRICS: Final[tuple[Metric, ...]] = (
     ("step", "gauge", "Steps done, those before a resume included.", lambda w: w.progress.step),
     ("loss", "gauge", "Mean loss over the tokens of the last step's global batch.", lambda w: w.progress.loss),
     ("gradient_norm", "gauge", "Norm of the whole gradient before clipping.", lambda w: w.progress.grad_norm),
@@ -76,9 +101,8 @@ WORKER_METRICS: Final[tuple[tuple[str, str, str, Callable[[Measured], float | No
         "When the newest became durable, Unix time.",
         lambda w: _commit(w, "time"),
     ),
-    ("unreadable_reports_total", "counter", "Lines on the report pipe that were no report.", lambda w: w.unreadable),
 )
-"""Name, kind, help and value of what every worker has one of."""
+"""The same of what workers report."""
 
 
 SENT: Final = (
@@ -108,6 +132,7 @@ def text(
     """All metrics of a pod. now: seconds since the epoch. cpu_seconds: of the launcher itself. A value that is not known yet is
     left out, not 0."""
     who = {"namespace": plan.namespace, "job": plan.job, "attempt": str(plan.attempt), "node_rank": str(node_rank)}
+    everybody, workers = workers, [w for w in workers if w.speaks]
     known = [w.progress for w in workers]
     waited, durable = notice_to_durable_seconds(notice, known), durable_in(known, now)
     in_phase = [(_labels(w, phase=p.value), float(w.progress.phase is p)) for w in workers for p in Phase]
@@ -132,9 +157,8 @@ def text(
         *(_family(name, "gauge", about, _sent(workers, n)) for n, (name, about) in enumerate(SENT)),
         *(_family(name, "gauge", about, _overlap(workers, n)) for n, (name, about) in enumerate(OVERLAP)),
     ]
-    families += [
-        _family(n, kind, about, [(_labels(w), of(w)) for w in workers]) for n, kind, about, of in WORKER_METRICS
-    ]
+    for metrics, those in ((PROCESS_METRICS, everybody), (WORKER_METRICS, workers)):
+        families += [_family(n, kind, about, [(_labels(w), of(w)) for w in those]) for n, kind, about, of in metrics]
     return "".join(families)
 
 
@@ -214,9 +238,10 @@ def _family(name: str, kind: str, about: str, samples: Iterable[Sample]) -> str:
 def _step_seconds(workers: Iterable[Measured]) -> str:
     """A summary without quantiles: rate(sum) / rate(count) is the mean over any window."""
     name = "step_seconds"
+    workers = list(workers)
     sums = [_sample(f"{PREFIX}{name}_sum", _labels(w), w.progress.step_seconds_sum) for w in workers]
     counts = [_sample(f"{PREFIX}{name}_count", _labels(w), w.progress.steps_reported) for w in workers]
-    return _head(name, "summary", "Wall time of the steps.") + "".join([*sums, *counts])
+    return _head(name, "summary", "Wall time of the steps.") + "".join([*sums, *counts]) if sums else ""
 
 
 def _head(name: str, kind: str, about: str) -> str:
