@@ -194,13 +194,12 @@ def test_both_trees_reach_everybody_and_share_the_work(ranks):
     assert len(inner[0] & inner[1]) <= 2  # but for the roots' children, who has children in one is a leaf in the other
 
 
-points = st.builds(Point, st.just("broadcast"), st.sampled_from(list(Way)), st.integers(1), st.floats(0, 9), st.just(3))
-seen = st.builds(Edge, st.integers(0, 9), st.floats(0, 1e12), st.integers(1))
+counts = st.integers(1, 2**31)
+points = st.builds(Point, st.just("broadcast"), st.sampled_from(list(Way)), counts, st.floats(0, 9), st.just(3))
+seen = st.builds(Edge, st.integers(0, 9), st.floats(0, 1e12), counts)
 
 
-@given(
-    st.builds(Gang, st.integers(1), st.integers(1), st.just("gloo"), st.integers(0)), st.lists(points), st.lists(seen)
-)
+@given(st.builds(Gang, counts, counts, st.just("gloo"), st.integers(0, 2**31)), st.lists(points), st.lists(seen))
 def test_a_measurement_is_read_from_among_other_lines(gang, said, ways_up):
     lines = ["a warning", "{not json", encode_line(gang), *map(encode_line, [*ways_up, *said]), '{"other": 1}']
     found = read([encode_line(Gang(1, 1, "old")), encode_line(Edge(0, 1.0, 1)), *lines])

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from support.launching import free_port
@@ -17,17 +18,32 @@ from trainyard_trainer.parallel.rendezvous import Place, RanksMissing, StoppedEa
 LOST = 40
 
 
-def gang(folder: Path, stop_asked: Callable[[int], bool], poll_seconds: float) -> Gang:
-    """Ranks 0 to 2 of four; each exits 75 once it is stopped, LOST without rank 0. poll_seconds: how often 1 and 2 look."""
+def gang(folder: Path, stop_asked: Callable[[int], bool], poll_seconds: float, leave_seconds: float = 60.0) -> Gang:
+    """Ranks 0 to 2 of four; each exits 75 once it is stopped, LOST without rank 0. poll_seconds: how often 1 and 2 look.
+    leave_seconds: for how long ranks wait for each other's word."""
+    agree = rendezvous._agree
 
     def work(rank: int) -> int:
+        rendezvous.LEAVE_SECONDS = leave_seconds
         if rank:
             rendezvous.POLL_SECONDS = poll_seconds
         place = Place.of(os.environ, rank, 4)
         assert place.hosts_store == (rank == 0)
-        (folder / f"here-{rank}").touch()
+        at_the_store = False
+
+        def agreed(*given: Any) -> None:
+            nonlocal at_the_store
+            at_the_store = True
+            agree(*given)
+
+        def asked() -> bool:
+            if at_the_store:  # where a rank asks only after it has said that it came
+                (folder / f"here-{rank}").touch()
+            return stop_asked(rank)
+
+        rendezvous._agree = agreed
         try:
-            meet(place, torch.device("cpu"), 60.0, lambda: stop_asked(rank))
+            meet(place, torch.device("cpu"), 60.0, asked)
         except StoppedEarly:
             return Exit.YIELDED
         except RanksMissing:
@@ -40,7 +56,6 @@ def gang(folder: Path, stop_asked: Callable[[int], bool], poll_seconds: float) -
 
 def come(gang: Gang, folder: Path) -> None:
     gang.until(lambda: len(list(folder.glob("here-*"))) == 3)
-    time.sleep(0.5)  # from there to the store; a rank that comes later meets nobody, and is stopped all the same
 
 
 def codes(ended: list[Ended]) -> list[int]:
@@ -65,8 +80,8 @@ def test_a_store_that_is_lost_when_a_stop_was_asked_is_a_stop(tmp_path: Path) ->
     assert codes(ranks.wait()) == [-9, Exit.YIELDED, Exit.YIELDED]
 
 
-def test_a_store_that_is_lost_otherwise_is_a_failure_within_seconds(tmp_path: Path) -> None:
-    ranks = gang(tmp_path, lambda rank: False, poll_seconds=0.05)
+def test_a_store_that_is_lost_otherwise_is_a_failure_at_once(tmp_path: Path) -> None:
+    ranks = gang(tmp_path, lambda rank: False, poll_seconds=0.05, leave_seconds=1.0)
     come(ranks, tmp_path)
     ranks.kill(0)
-    assert codes(ranks.wait(20.0)) == [-9, LOST, LOST]
+    assert codes(ranks.wait(50.0)) == [-9, LOST, LOST]  # and not only after the 60 s in which all were to come

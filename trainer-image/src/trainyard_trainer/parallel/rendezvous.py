@@ -24,7 +24,7 @@ from trainyard_trainer.waiting import TIMING
 CONNECT_SECONDS = 2.0
 """How long one try to reach rank 0 may take; between two tries the stop flag is looked at."""
 POLL_SECONDS = 0.1
-LEAVE_SECONDS = 2.0
+LEAVE_SECONDS = 5.0
 """How long rank 0 waits, before it leaves with the store, for those that have come to read why; and how long they wait
 for their own stop where the store is lost: all members of a gang are told at once, and not at the same instant."""
 GO, STOP = "go", "stop"
