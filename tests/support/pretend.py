@@ -213,7 +213,7 @@ class Pretend:
 
     def lose_node(self, name: str) -> None:
         """The node's network is cut: it becomes NotReady, and nothing on it answers or ends."""
-        self.nodes[name] = replace(self.nodes[name], ready=False, ready_since=self.now)
+        self.nodes[name] = replace(self.nodes[name], ready=False, missed=True, ready_since=self.now)
         for pod in self.pods.values():
             if pod.node == name and pod.uid in self.launchers:
                 self.launchers[pod.uid].frozen = True

@@ -10,9 +10,11 @@ from support.pretend import Pretend
 from trainyard.api.conditions import Reason
 from trainyard.api.errors import FieldError
 from trainyard.api.training_job import Condition, LineageMark
+from trainyard.contract.status import Status
 from trainyard.cycle import actions as act
 from trainyard.cycle import cycle
-from trainyard.world.records import Answer, Running, Trial, Verdict
+from trainyard.lifecycle.gang import _speaks
+from trainyard.world.records import Answer, Pod, Running, Trial, Verdict
 
 
 @pytest.fixture
@@ -257,7 +259,7 @@ def test_a_successor_that_reaches_nobody_blames_no_job(cluster: Pretend) -> None
 def not_ready(cluster: Pretend, *names: str) -> Pretend:
     """Their kubelets lost the API server; all else on them goes on."""
     for name in names:
-        cluster.nodes[name] = replace(cluster.nodes[name], ready=False, ready_since=cluster.now)
+        cluster.nodes[name] = replace(cluster.nodes[name], ready=False, missed=True, ready_since=cluster.now)
     return cluster
 
 
@@ -274,7 +276,7 @@ def test_a_gang_goes_on_while_the_launchers_of_nodes_that_are_not_ready_answer(c
         f"node {node} of rank 1 is not ready, and is waited for: its launcher answers"
         in said(cluster, "Running").message
     )
-    cluster.nodes[node] = replace(cluster.nodes[node], ready=True)
+    cluster.nodes[node] = replace(cluster.nodes[node], ready=True, missed=False)
     cluster.tick(5)
     assert said(cluster, "Running").message == "all 4 members train"
 
@@ -307,9 +309,35 @@ def test_nobody_gives_up_a_gang_when_most_nodes_fall_not_ready_together(cluster:
     assert "most nodes fell NotReady together" in said(cluster, "Running").message
     cluster.reachable = True
     for name, node in cluster.nodes.items():
-        cluster.nodes[name] = replace(node, ready=True, ready_since=cluster.now)
+        cluster.nodes[name] = replace(node, ready=True, missed=False, ready_since=cluster.now)
     cluster.tick(100)
     assert (cluster.status("train").attempt, cluster.status("train").phase) == (1, "Running")
+
+
+def test_nodes_that_join_did_not_fall(cluster: Pretend) -> None:
+    """Until its network is set up a kubelet says itself that it is not ready."""
+    running(cluster)
+    some = next(iter(cluster.nodes.values()))
+    for n in range(3 * len(cluster.nodes)):
+        cluster.nodes[f"new-{n}"] = replace(some, name=f"new-{n}", ready=False, ready_since=cluster.now)
+    node = cluster.nodes_of("train")[1]
+    cluster.lose_node(node)
+    again(cluster, limit=60)
+    assert node not in cluster.nodes_of("train")
+
+
+def test_a_launcher_that_was_not_asked_since_its_node_is_not_ready_is_asked_first() -> None:
+    """Of thousands, a launcher is asked so rarely that its last answer may be older."""
+    status = Status("uid", 1, "", 0, "training")
+    pod = Pod("default", "train-0", "uid", 0.0, "a", "Running", {}, ip="10.0.0.1", trainer=Running(0.0))
+    for answer, speaks in (
+        (Answer(0.0, status, time=95.0), True),
+        (Answer(0.0, status, time=95.0, error="no route to host"), False),
+        (Answer(0.0, status, time=105.0), True),
+    ):
+        assert _speaks(pod, answer, since=100.0, recent=20.0, now=111.0) == speaks
+    assert not _speaks(pod, Answer(0.0, status, time=95.0), since=100.0, recent=20.0, now=121.0)
+    assert not _speaks(pod, Answer(0.0, status, time=105.0), since=100.0, recent=20.0, now=126.0)
 
 
 def test_most_nodes_that_do_not_come_back_are_lost_in_the_end(cluster: Pretend) -> None:

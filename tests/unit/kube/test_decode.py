@@ -220,6 +220,7 @@ def test_a_node():
         unschedulable=True,
         ready=False,
         ready_since=T0 + 10,
+        missed=True,
         annotations={names.ANNOTATION_HCAS: "mlx5_0,mlx5_1"},
     )
     assert not decode.node({"metadata": {"name": "n", "uid": "u"}}).ready

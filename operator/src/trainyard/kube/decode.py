@@ -63,6 +63,7 @@ def node(raw: NodeShape) -> Node:
         unschedulable=bool(spec.get("unschedulable")),
         ready=ready is not None and ready["status"] == "True",
         ready_since=_seconds(ready.get("lastTransitionTime")) if ready is not None else 0.0,
+        missed=ready is not None and ready["status"] == "Unknown",
         annotations={k: v for k, v in (meta.get("annotations") or {}).items() if k.startswith(f"{names.GROUP}/")},
         degraded=_degraded(degraded) if degraded is not None and degraded["status"] == "True" else None,
         rdma_faults=tuple(sorted(_rdma_faults(status.get("conditions") or ()))),

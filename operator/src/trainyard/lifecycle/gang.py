@@ -213,14 +213,14 @@ def muster(
             others.append(pod)
     handing = job.status.roster is not None and job.status.reservation is not None
     kept_below, answered, attempt = roster.first_new(job) if handing else 0, _answered(job), job.status.attempt
-    recent, seats = deadlines.heard(len(playing)), list[Seat]()
+    recent, seats = deadlines.heard(len(answers)), list[Seat]()  # the launchers of all jobs are asked in turn
     for rank, member in enumerate(playing):
         own = mine.pop(member, None)
         answer = answers.get(own.uid) if own is not None else None
         since = _node_lost(own, nodes, now)
         counted_on = since is not None and own is not None and own.node in nodes
         if counted_on and not disrupted:
-            counted_on = _speaks(own, answer, since, now - recent)
+            counted_on = _speaks(own, answer, since, recent, now)
         lost, doubted = (None, since) if counted_on else (since, None)
         seats.append(Seat(rank, member, own, answer, lost, answered, attempt, member < kept_below, doubted))
     others += mine.values()
@@ -228,12 +228,12 @@ def muster(
 
 
 def disrupted(nodes: Iterable[Node], now: float) -> bool:
-    """Whether most nodes fell NotReady together, at least three: by the shares of Kubernetes' node lifecycle controller, which
-    evicts nobody then (--unhealthy-zone-threshold 0.55)."""
+    """Whether the heartbeats of most nodes, three at least, were missed at once: by the share from which Kubernetes' node
+    lifecycle controller evicts nobody (--unhealthy-zone-threshold 0.55). A node that joins, and is not ready yet, fell from nowhere."""
     fell = ready = 0
     for node in nodes:
         ready += node.ready
-        fell += not node.ready and now - node.ready_since < deadlines.DISRUPTED
+        fell += node.missed and now - node.ready_since < deadlines.DISRUPTED
     return fell >= 3 and fell > 0.55 * (fell + ready)
 
 
@@ -271,15 +271,19 @@ def _node_lost(pod: Pod | None, nodes: Mapping[str, Node], now: float) -> float 
     return None
 
 
-def _speaks(pod: Pod | None, answer: Answer | None, since: float | None, recently: float) -> bool:
+def _speaks(pod: Pod | None, answer: Answer | None, since: float | None, recent: float, now: float) -> bool:
     """Whether the launcher of a member answers although its node is NotReady since then: what failed is between kubelet and API
-    server. An operator that has just taken over has asked nobody yet, and will."""
+    server. Who was not asked since then is so within `recent` seconds; an operator that has just taken over has asked nobody."""
     if pod is None or since is None or not pod.ip or not isinstance(pod.trainer, Running):
         return False
     if answer is None:
         return True
     said = answer.status
-    return said is not None and said.pod_uid == pod.uid and answer.time > max(since, recently)
+    if said is None or said.pod_uid != pod.uid:
+        return False
+    if answer.time <= since:
+        return not answer.error and now <= since + recent
+    return answer.time > now - recent
 
 
 def overdue(seat: Seat, job: Job, now: float) -> bool:

@@ -52,7 +52,8 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as the scheduler sees it. ready: condition Ready is True; ready_since: when that condition last changed.
+    """A node as the scheduler sees it. ready: condition Ready is True; ready_since: when that condition last changed. missed: it
+    is Unknown, since its heartbeats are missed; a node that joins says False itself.
 
     annotations: those that are for Trainyard, and no others. adapters: in natural order, where a driver publishes them.
     nvlink_channels: a driver prepares NVLink between nodes for who claims a channel of a ComputeDomain. degraded: no new gang
@@ -68,6 +69,7 @@ class Node:
     unschedulable: bool = False
     ready: bool = True
     ready_since: float = 0.0
+    missed: bool = False
     annotations: Mapping[str, str] = field(default_factory=dict)
     adapters: tuple[Adapter, ...] = ()
     nvlink_channels: bool = False
