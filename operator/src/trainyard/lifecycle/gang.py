@@ -229,7 +229,7 @@ def muster(
 
 def disrupted(nodes: Iterable[Node], now: float) -> bool:
     """Whether the heartbeats of most nodes, three at least, were missed at once: by the share from which Kubernetes' node
-    lifecycle controller evicts nobody (--unhealthy-zone-threshold 0.55). A node that joins, and is not ready yet, fell from nowhere."""
+    lifecycle controller evicts nobody (--unhealthy-zone-threshold 0.55). A node that joins and is not ready yet did not fall."""
     fell = ready = 0
     for node in nodes:
         ready += node.ready
